@@ -9,7 +9,8 @@ pub use parts::Part;
 pub use pattern::{ParsePatternError, Pattern};
 
 pub use crate::command::{
-    Confinement, Effect, Finding, Forced, Host, Opened, Reach, is_broad_place, is_secret_path,
+    Confinement, Effect, Finding, Forced, Host, Made, Opened, Reach, Source, is_broad_place, is_obeyed,
+    is_secret_path,
 };
 use crate::{command, shell};
 use std::sync::Arc;

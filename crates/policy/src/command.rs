@@ -26,9 +26,10 @@ mod table;
 mod test;
 
 pub(crate) use analysis::INPUT;
-pub use analysis::{Confinement, Finding, Forced, Host, Opened, Reach};
+pub use analysis::{Confinement, Finding, Forced, Host, Made, Opened, Reach, Source};
 pub(crate) use confine::with as with_forced;
 pub use effect::Effect;
+pub use files::is_obeyed;
 pub(crate) use find::{feeds_sources, takes_zeros};
 pub(crate) use judge::unwrapped;
 pub(crate) use place::{directory, prints_ids, prints_names};
@@ -53,6 +54,8 @@ pub(crate) struct Judged {
     pub(crate) forced: Vec<Forced>,
     /// Files and directories opened for their contents.
     pub(crate) opens: Vec<Opened>,
+    /// Files and directories made or replaced.
+    pub(crate) makes: Vec<Made>,
     /// Hosts contacted.
     pub(crate) hosts: Vec<Host>,
 }
@@ -94,6 +97,7 @@ pub(crate) fn simple_findings(simple: &Simple, around: &LineContext) -> Judged {
         assigns,
         forced: analysis.forced,
         opens: analysis.opens,
+        makes: analysis.makes,
         hosts: analysis.hosts,
     }
 }

@@ -79,3 +79,29 @@ fn no_star_and_no_bare_program_gives_code_or_the_unknown() {
         .collect();
     assert_eq!(allowed, Vec::<String>::new());
 }
+
+/// Ordinary uses of such patterns go on without a question.
+#[test]
+fn stars_give_what_their_programs_do_to_named_files() {
+    for (pattern, command) in [
+        ("tar *", "tar -czf x.tgz src"),
+        ("tar *", "tar czf x.tgz src"),
+        ("tar *", "tar tvf x.tar"),
+        ("unzip *", "unzip -l x.zip"),
+        ("zip *", "zip -r x.zip src"),
+        ("cp *", "cp -r src out"),
+        ("mv *", "mv a b"),
+        ("git mv *", "git mv a b"),
+        ("convert *", "convert x.png y.jpg"),
+        ("tee *", "tee x"),
+        ("rsync *", "rsync -a src/ out"),
+    ] {
+        let decision = decide(command, &rules(&[pattern]));
+        assert_eq!(
+            decision.verdict,
+            Verdict::Allow,
+            "{command}: {:?}",
+            decision.reasons
+        );
+    }
+}

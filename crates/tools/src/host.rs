@@ -4,11 +4,11 @@
 //! identities (`PathIdentity`) are recorded before the question and compared after the answer.
 
 mod addresses;
+mod destinations;
 mod line_directory;
 mod makes;
 mod opened;
 mod path_identity;
-mod pattern;
 mod project;
 mod project_config;
 mod risk;
@@ -26,6 +26,7 @@ use ringfence_policy::cascade::{Authority, Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
 pub(crate) use addresses::pinned;
+pub(crate) use destinations::obeyed;
 pub(crate) use line_directory::LineDirectory;
 pub use makes::confinements;
 pub(crate) use opened::secret;

@@ -5,15 +5,15 @@ use std::path::{Component, Path, PathBuf};
 
 /// The paths that a glob matches.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Expanded {
+pub struct Expanded {
     /// The matching paths, up to the requested number.
-    pub(super) paths: Vec<PathBuf>,
+    pub paths: Vec<PathBuf>,
     /// Set if there are more, or may be.
-    pub(super) truncated: bool,
+    pub truncated: bool,
 }
 
 /// Returns the paths that a glob matches, at most `most`; a path without a glob is returned unchanged.
-pub(super) fn expand(path: &Path, most: usize) -> Expanded {
+pub fn expand(path: &Path, most: usize) -> Expanded {
     let mut found = vec![PathBuf::new()];
     let mut truncated = false;
     for part in path.components() {
@@ -51,7 +51,7 @@ fn names(directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
 ///
 /// A bracket may stand for itself, as in quotes, or begin a set of any characters that any later bracket
 /// closes: `[]e]`, `[[:alpha:]]`. Examining too many files does no harm.
-pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // Positions in the name that the glob up to here can match, and those behind a character of an open set.
     let mut reached = vec![false; name.len() + 1];
     let mut set = reached.clone();

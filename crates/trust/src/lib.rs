@@ -12,6 +12,7 @@ mod conflict;
 mod directory;
 pub mod git;
 mod git_settings;
+pub mod glob;
 mod identity;
 pub mod ledger;
 pub mod mount_guard;

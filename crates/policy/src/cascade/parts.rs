@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::expand::Scope;
 use super::pattern::MatchCandidate;
 use super::{Pattern, Rules, Verdict, floor};
-use crate::command::{self, Effect, Finding, Forced, Host, Judged, LineContext, Opened, variable_findings};
+use crate::command::{
+    self, Effect, Finding, Forced, Host, Judged, LineContext, Made, Opened, variable_findings,
+};
 use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word, visible};
 
 /// One command of a line, or the control flow around others.
@@ -29,6 +31,8 @@ pub struct Part {
     pub forced: Vec<Forced>,
     /// Files and directories that the part opens for their contents.
     pub opens: Vec<Opened>,
+    /// Files and directories that the part makes or replaces.
+    pub makes: Vec<Made>,
     /// Hosts that the part contacts.
     pub hosts: Vec<Host>,
 }
@@ -49,6 +53,7 @@ impl Part {
             floor,
             forced: Vec::new(),
             opens: Vec::new(),
+            makes: Vec::new(),
             hosts: Vec::new(),
         }
     }
@@ -280,6 +285,7 @@ impl<'a> Walk<'a> {
         };
         let mut part = self.part(visible(&simple.text), place.depth, findings);
         (part.forced, part.opens, part.hosts) = (judged.forced, opens, judged.hosts);
+        part.makes = judged.makes;
         self.settle(part, blocked, &candidate);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple
@@ -323,6 +329,7 @@ impl<'a> Walk<'a> {
             judged.wraps |= other.wraps;
             judged.forced.extend(other.forced);
             judged.opens.extend(other.opens);
+            judged.makes.extend(other.makes);
             judged.hosts.extend(other.hosts);
             for finding in other.findings {
                 if !judged.findings.contains(&finding) {
@@ -368,6 +375,7 @@ impl<'a> Walk<'a> {
             matched: None,
             forced: Vec::new(),
             opens: Vec::new(),
+            makes: Vec::new(),
             hosts: Vec::new(),
         }
     }

@@ -43,6 +43,24 @@ pub enum Reach {
     Project,
 }
 
+/// A place where a command makes or replaces a file, as the line names it; only the machine can resolve it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The destination: a file, or the directory that gets what is copied or moved.
+    pub path: String,
+    /// The path that is copied, moved or linked there.
+    pub source: Option<Source>,
+}
+
+/// A path that a command copies, moves or links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The word.
+    pub path: String,
+    /// Set if the names below a directory are made one by one, in directories that may be there.
+    pub merges: bool,
+}
+
 /// An option inserted into a program's command line when the policy allows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Forced {
@@ -86,6 +104,8 @@ pub(super) struct Analysis {
     pub(super) sources_only: bool,
     /// Files and directories opened for their contents.
     pub(super) opens: Vec<Opened>,
+    /// Files and directories made or replaced.
+    pub(super) makes: Vec<Made>,
     /// Directory in which the command may run instead of the line's start.
     pub(super) directory: Option<String>,
     /// Set inside a text that a shell splits a second time.
@@ -115,6 +135,7 @@ impl Analysis {
             feeds: false,
             sources_only: false,
             opens: Vec::new(),
+            makes: Vec::new(),
             directory: None,
             quoted: false,
             confinements: Arc::default(),

@@ -2,6 +2,7 @@
 
 use super::analysis::{Analysis, Host};
 use super::effect::Effect;
+use super::files;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -128,7 +129,7 @@ pub(super) fn curl(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
 /// Judges `wget --spider`: checks existence and stores nothing.
 pub(super) fn wget(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if !scanned.options.contains(&"--spider") {
-        return analysis.add(Effect::Write, "wget: writes what it fetches");
+        return stored(args, scanned, analysis);
     }
     let addresses: Vec<Option<String>> = scanned
         .operands
@@ -136,6 +137,49 @@ pub(super) fn wget(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
         .map(|index| args[*index].literal())
         .collect();
     one_address(&addresses, "wget", analysis);
+}
+
+/// Judges what wget stores: a host or a file chooses the names of some options.
+fn stored(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
+    analysis.add(Effect::Write, "wget: writes what it fetches");
+    let chosen = [
+        "-r",
+        "-m",
+        "-p",
+        "-x",
+        "-i",
+        "--recursive",
+        "--mirror",
+        "--page-requisites",
+        "--force-directories",
+        "--content-disposition",
+        "--input-file",
+    ];
+    if scanned.options.iter().any(|option| chosen.contains(option)) {
+        analysis.add(
+            Effect::Code,
+            "wget: names that it does not know beforehand may be run or obeyed",
+        );
+    }
+    let named = |options: [&str; 2]| {
+        let values = scanned
+            .values
+            .iter()
+            .filter(move |(name, _)| options.contains(name));
+        values.map(|(_, value)| value.as_deref()).collect::<Vec<_>>()
+    };
+    let directories = named(["-P", "--directory-prefix"]);
+    for path in named(["-O", "--output-document"]).iter().chain(&directories) {
+        files::destination(*path, "wget", analysis);
+    }
+    for index in &scanned.operands {
+        let address = args[*index].shape();
+        let name = address.as_deref().and_then(|address| address.rsplit('/').next());
+        let name = name.and_then(|name| name.split(['?', '#']).next());
+        let prefix = directories.last().copied().flatten().unwrap_or(".");
+        let path = name.map(|name| format!("{prefix}/{name}"));
+        files::destination(path.as_deref(), "wget", analysis);
+    }
 }
 
 /// Returns `true` if an argument of a help request could still be a URL.

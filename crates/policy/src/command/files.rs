@@ -1,6 +1,6 @@
 //! Operands of programs that change files: the target decides how harmful the change is.
 
-use super::analysis::Analysis;
+use super::analysis::{Analysis, Made, Reach, Source};
 use super::effect::Effect;
 use super::options::Scanned;
 use super::{secrets, within_word};
@@ -108,20 +108,47 @@ const SYSTEM: &[&str] = &[
     "/dev",
 ];
 
+/// Options by which programs take the place that they write to.
+const DESTINATIONS: &[(&[&str], &[&str])] = &[
+    (
+        &["cp", "mv", "ln", "link", "install"],
+        &["-t", "--target-directory"],
+    ),
+    (&["csplit"], &["-f", "--prefix"]),
+    (&["mktemp", "mkfifo", "mknod", "fallocate"], &["-p", "--tmpdir"]),
+    (&["aria2c", "axel"], &["-o", "-d"]),
+    (&["lz4", "pigz", "lzma", "lzip", "brotli"], &["-o"]),
+];
+
+/// Programs whose last operand gets what the others name.
+const COPIES: &[&str] = &[
+    "cp", "mv", "git mv", "ln", "link", "install", "rsync", "scp", "ditto",
+];
+
 /// Judges the destination of a write. A place whose files are executed or loaded as settings counts as
 /// running code.
 pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
-    let operands = scanned.operands.iter().filter_map(|index| args[*index].shape());
-    let targets = scanned
-        .values
+    let operands: Vec<String> = scanned
+        .operands
         .iter()
-        .filter(|(name, _)| matches!(*name, "-t" | "--target-directory"));
-    let all = operands.chain(targets.filter_map(|(_, value)| value.clone()));
-    for text in all.filter(|text| is_obeyed(text)) {
-        analysis.add(
-            Effect::Code,
-            format!("{title}: what lies in `{text}` is run or obeyed"),
-        );
+        .filter_map(|index| args[*index].shape())
+        .collect();
+    let options = DESTINATIONS.iter().filter(|(titles, _)| titles.contains(&title));
+    let options: Vec<&str> = options.flat_map(|(_, options)| *options).copied().collect();
+    let named = scanned.values.iter().filter(|(name, _)| options.contains(name));
+    let named: Vec<String> = named.filter_map(|(_, value)| value.clone()).collect();
+    for text in operands.iter().chain(&named) {
+        destination(Some(text), title, analysis);
+    }
+    if COPIES.contains(&title) {
+        copied(&operands, named.last(), title, scanned, analysis);
+    }
+    if merges(title, scanned) || title == "zip" {
+        secrets::broad_places(args, title, scanned, analysis);
+    }
+    if title == "zip" && !has(scanned, &["-y", "--symlinks"]) {
+        let packed = operands.get(1..).unwrap_or_default().to_vec();
+        secrets::trees(packed, Reach::Linked, analysis);
     }
     let modes = scanned
         .values
@@ -137,23 +164,64 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
     }
 }
 
-/// Judges the destination of an unpacked archive. Such a place, or the top of a tree, may have programs that
-/// are replaced.
-pub(super) fn unpacked(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
-    let places = scanned
-        .values
-        .iter()
-        .filter(|(name, _)| matches!(*name, "-C" | "--directory" | "-d"));
-    for (_, value) in places {
-        if value
-            .as_deref()
-            .is_none_or(|value| is_obeyed(value) || secrets::is_broad_path(value))
-        {
-            analysis.insist(
-                Effect::Code,
-                format!("{title}: unpacks where programs lie that are run"),
-            );
-        }
+/// Judges one place that is written to; `None` is unknown.
+pub(super) fn destination(path: Option<&str>, title: &str, analysis: &mut Analysis) {
+    if path.is_none_or(is_obeyed) {
+        let path = path.unwrap_or("?");
+        analysis.add(
+            Effect::Code,
+            format!("{title}: what lies in `{path}` is run or obeyed"),
+        );
+    }
+    made(path.unwrap_or_default(), None, analysis);
+}
+
+/// Notes what is copied, and to where. Trees are read as a whole.
+fn copied(
+    operands: &[String],
+    named: Option<&String>,
+    title: &str,
+    scanned: &Scanned,
+    analysis: &mut Analysis,
+) {
+    let (sources, destination) = match (named, operands.split_last()) {
+        (Some(named), _) => (operands, named),
+        (None, Some((last, sources))) => (sources, last),
+        (None, None) => return,
+    };
+    let merges = merges(title, scanned);
+    for source in sources {
+        let path = source.clone();
+        made(destination, Some(Source { path, merges }), analysis);
+    }
+    if merges {
+        let follows = match title {
+            "cp" => has(scanned, &["-L", "--dereference"]),
+            "rsync" => has(scanned, &["-L", "--copy-links", "-k"]),
+            _ => title == "scp",
+        };
+        let reach = if follows { Reach::Linked } else { Reach::Tree };
+        secrets::trees(sources.to_vec(), reach, analysis);
+    }
+}
+
+/// Returns `true` if directories are copied into those that may be there, name by name.
+fn merges(title: &str, scanned: &Scanned) -> bool {
+    match title {
+        "cp" => has(scanned, &["-r", "-R", "-a", "--recursive", "--archive"]),
+        "rsync" | "scp" | "ditto" => true,
+        _ => false,
+    }
+}
+
+fn has(scanned: &Scanned, options: &[&str]) -> bool {
+    scanned.options.iter().any(|option| options.contains(option))
+}
+
+fn made(path: &str, source: Option<Source>, analysis: &mut Analysis) {
+    for path in secrets::readings(path, analysis) {
+        let source = source.clone();
+        analysis.makes.push(Made { path, source });
     }
 }
 
@@ -163,7 +231,8 @@ fn gives_rights(text: &str) -> bool {
     octal && digits.len() > 3 || !octal && text.contains('s') && text.contains(['+', '='])
 }
 
-pub(super) fn is_obeyed(path: &str) -> bool {
+/// Returns `true` for a path whose files are executed or loaded as settings.
+pub fn is_obeyed(path: &str) -> bool {
     let path = secrets::plain_path(&path.to_ascii_lowercase());
     let below = |place: &str| {
         path.strip_prefix(place)

@@ -2,7 +2,6 @@
 
 use super::analysis::Analysis;
 use super::effect::Effect;
-use super::files;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -10,7 +9,7 @@ use crate::shell::Word;
 const TELLING: &[(&[&str], Effect, &[&str])] = &[
     (
         &["unzip"],
-        Effect::Write,
+        Effect::Code,
         &["-l", "-v", "-Z", "-t", "-p", "-c", "-z"],
     ),
     (
@@ -144,7 +143,6 @@ pub(super) fn needs(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
             }
             return;
         }
-        "unzip" => files::unpacked(scanned, title, analysis),
         _ => {}
     }
     let row = TELLING.iter().find(|(titles, ..)| titles.contains(&title));

@@ -105,7 +105,7 @@ fn is_fed(word: &Word, analysis: &Analysis) -> bool {
 }
 
 /// Returns the name itself, and the name below the directory that the line may have changed to.
-fn readings(text: &str, analysis: &Analysis) -> Vec<String> {
+pub(super) fn readings(text: &str, analysis: &Analysis) -> Vec<String> {
     let below = analysis
         .directory
         .as_ref()

@@ -1,6 +1,6 @@
 //! Handlers for commands whose arguments need more than the table.
 
-use super::analysis::{Analysis, Forced, INPUT};
+use super::analysis::{Analysis, Forced, INPUT, Reach};
 use super::effect::Effect;
 use super::options::Scanned;
 use super::table::{self, Entry};
@@ -265,41 +265,56 @@ fn dd(args: &[Word], analysis: &mut Analysis) {
     }
 }
 
-/// Judges `tar`: list mode only, in any notation of its first word.
+/// Judges `tar`, in any notation of its first word: to list is harmless. The names that it unpacks stand in the
+/// archive, and what lies there may be run or obeyed.
 fn tar(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
-    let letters = |word: &String| -> String {
-        match (word.starts_with("--"), word.strip_prefix('-')) {
-            (true, _) => String::new(),
-            (false, Some(rest)) => rest.to_owned(),
-            (false, None) => String::new(),
-        }
-    };
     let words: Vec<String> = args.iter().filter_map(Word::literal).collect();
-    let mut modes: String = words.iter().map(letters).collect();
-    // The old notation, without a minus.
+    let bundles = words.iter().filter(|word| !word.starts_with("--"));
+    let mut modes: String = bundles.filter_map(|word| word.strip_prefix('-')).collect();
+    let mut archives: Vec<Option<String>> = Vec::new();
+    // The old notation, without a minus: the arguments of its letters are the next words.
     if let Some(first) = words.first().filter(|word| !word.starts_with('-')) {
         modes.push_str(first);
-        let harmless = "tvfjzJaOp";
-        if !first.chars().all(|sign| harmless.contains(sign)) {
-            analysis.add(
-                Effect::Write,
-                format!("{title}: makes, changes or unpacks an archive"),
+        if !first.chars().all(|letter| "tcxruvfjzJaOpk".contains(letter)) {
+            analysis.insist(
+                Effect::Code,
+                format!("{title}: a letter of `{first}` may have a program run"),
             );
         }
+        if first.contains('f') {
+            archives.push(args.get(1).and_then(Word::shape));
+        }
     }
-    let lists = modes.contains('t') || words.iter().any(|word| word == "--list");
+    let has = |options: &[&str]| scanned.options.iter().any(|option| options.contains(option));
+    if modes.contains('x') || has(&["--extract", "--get"]) {
+        analysis.insist(Effect::Code, format!("{title}: {UNPACKS}"));
+    }
+    let lists = modes.contains('t') || has(&["--list"]);
     if !lists || modes.contains(['c', 'x', 'r', 'u', 'A']) {
-        files::unpacked(scanned, title, analysis);
         analysis.add(
             Effect::Write,
             format!("{title}: makes, changes or unpacks an archive"),
         );
+        let files = scanned
+            .values
+            .iter()
+            .filter(|(name, _)| matches!(*name, "-f" | "--file"));
+        archives.extend(files.map(|(_, value)| value.clone()));
+        for archive in &archives {
+            files::destination(archive.as_deref(), title, analysis);
+        }
+        let packed = scanned.operands.iter().filter_map(|index| args[*index].shape());
+        secrets::trees(packed.collect(), Reach::Tree, analysis);
+        secrets::broad_places(args, title, scanned, analysis);
     }
     let names = |word: &Word| word.text.contains(':') || word.is_glob();
     if args.iter().any(names) {
         analysis.add(Effect::Network, format!("{title}: an archive on another machine"));
     }
 }
+
+/// Reason against unpacking: whoever made the archive chose the names.
+const UNPACKS: &str = "unpacks files with names that are run or obeyed, if the archive has them";
 
 fn assigning(args: &[Word], title: &str, analysis: &mut Analysis) {
     if args.iter().any(|word| word.text.contains('=') || word.is_glob()) {
@@ -364,6 +379,22 @@ fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analy
     if title.ends_with("compose") {
         processes::compose_files(scanned, title, analysis);
     }
+    if analysis
+        .findings
+        .iter()
+        .any(|finding| finding.effect == Effect::Write)
+    {
+        files::place(args, scanned, title, analysis);
+    }
+    for word in args.iter().filter(|word| is_command(word)) {
+        analysis.add(
+            Effect::Code,
+            format!(
+                "{title}: `{}` may be a command, or name a file of options",
+                word.text
+            ),
+        );
+    }
     let texts = ["--xpath", "-show_entries", "-of", "-print_format"];
     let inputs = scanned.values.iter().filter(|(name, _)| !texts.contains(name));
     let operands = scanned.operands.iter().map(|index| args[*index].shape());
@@ -381,6 +412,12 @@ fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analy
             format!("{title}: an expression that opens files"),
         );
     }
+}
+
+/// Returns `true` for `|command` and `command|`, which some programs run, and for `@file`.
+fn is_command(word: &Word) -> bool {
+    let runs = |text: String| text.starts_with(['|', '@']) || text.trim_end().ends_with('|');
+    word.shape().is_some_and(runs)
 }
 
 /// Returns `true` if the name begins like a URL: letters and a colon.

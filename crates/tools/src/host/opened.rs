@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::cascade::{Decision, Reach};
 
 use super::line_directory::{LineDirectory, real};
+use super::project;
 use super::trees::Trees;
-use super::{pattern, project};
+use ringfence_exec::trust::glob;
 
 /// Maximum number of paths examined. A person is asked about a line that could open more.
 const MAX_PATHS: usize = 5_000;
@@ -62,7 +63,7 @@ fn opened(line: &str, decision: &Decision, place: &LineDirectory) -> Option<Path
             .into_iter()
             .flat_map(|text| place.absolute(text))
         {
-            let expanded = pattern::expand(&path, left);
+            let expanded = glob::expand(&path, left);
             if expanded.truncated {
                 return Some(path);
             }

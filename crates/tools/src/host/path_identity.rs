@@ -16,7 +16,8 @@ use look::{Examination, Stamp};
 use tree::{Leaf, is_systems};
 
 use super::line_directory::{LineDirectory, is_broad};
-use super::{pattern, project, tokens};
+use super::{project, tokens};
+use ringfence_exec::trust::glob;
 use ringfence_records::audit::Digest;
 
 /// The identities of the programs, files and directories that a line names.
@@ -67,7 +68,7 @@ impl PathIdentity {
             for directory in &directories {
                 look.at(directory.join(word))?;
                 for pattern in &patterns {
-                    let found = pattern::expand(&directory.join(pattern), MAX_EXPANDED);
+                    let found = glob::expand(&directory.join(pattern), MAX_EXPANDED);
                     truncated |= found.truncated;
                     look.all(found.paths)?;
                 }

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::line_directory::{LineDirectory, is_broad};
-use super::pattern::{self, Expanded};
 use super::tokens::names;
+use ringfence_exec::trust::glob::{self, Expanded};
 
 /// Maximum number of files that a glob expands to.
 const MAX_FILES: usize = 1_000;
@@ -260,7 +260,7 @@ pub(super) fn files(line: &str, directory: &Path) -> Expanded {
         .filter(|(programs, _)| programs.iter().any(|program| names(line, program)));
     let mut all = Expanded::default();
     for file in used.flat_map(|(_, files)| *files) {
-        let found = pattern::expand(&directory.join(file), MAX_FILES);
+        let found = glob::expand(&directory.join(file), MAX_FILES);
         all.truncated |= found.truncated;
         all.paths.extend(found.paths);
     }
@@ -366,7 +366,7 @@ const MANIFESTS: &[&str] = &[
 /// Returns `true` for a file by which a package names others that belong to it.
 pub(super) fn is_manifest(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let is = |known: &&str| path.ends_with(known) || pattern::matches(known.as_bytes(), name);
+    let is = |known: &&str| path.ends_with(known) || glob::matches(known.as_bytes(), name);
     MANIFESTS.iter().any(is)
 }
 

@@ -14,8 +14,9 @@ use ringfence_exec::trust::Ledger;
 use ringfence_policy::cascade::{Decision, Effect};
 
 use super::line_directory::real;
+use super::tokens;
 use super::tokens::names;
-use super::{pattern, tokens};
+use ringfence_exec::trust::glob;
 
 /// Programs, with the files that can make them run other programs, in the directory where they run or above it.
 /// File tools protect these names.
@@ -203,7 +204,7 @@ fn compose(directory: &Path) -> Option<PathBuf> {
             .is_some_and(|text| !contents::composes_elsewhere(&text) && !reads_elsewhere(&text, directory))
     };
     files.iter().find_map(|file| {
-        let all = pattern::expand(&directory.join(file), MAX_COMPOSE);
+        let all = glob::expand(&directory.join(file), MAX_COMPOSE);
         let more = all.truncated.then(|| directory.join(file));
         let mut there = all.paths.into_iter().filter(|path| is_there(path));
         more.or_else(|| there.find(|path| !is_clear(path)))

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::line_directory::{LineDirectory, real};
-use super::pattern;
 use super::tokens::names;
+use ringfence_exec::trust::glob;
 
 /// Maximum number of directory entries examined. A person is asked about a larger tree.
 const MAX_ENTRIES: usize = 100_000;
@@ -288,7 +288,7 @@ impl<'a> Trees<'a> {
         let mut shorter = name.as_path();
         loop {
             for base in [beside, &self.place.directory] {
-                let all = pattern::expand(&base.join(shorter), MAX_NAMED);
+                let all = glob::expand(&base.join(shorter), MAX_NAMED);
                 if all.truncated {
                     return None;
                 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::host::{
-    HostSettings, LineDirectory, PathIdentity, TooMuch, apply_to, executable_config, pinned, program,
+    HostSettings, LineDirectory, PathIdentity, TooMuch, apply_to, executable_config, obeyed, pinned, program,
     runs_code, secret,
 };
 use crate::render::ModelOutput;
@@ -115,6 +115,19 @@ async fn look_beside(
             decision.ask(
                 Effect::Secret,
                 &format!("it opens {}, which may be a secret", path.escape_debug()),
+            );
+        }
+    }
+    if decision.verdict != Verdict::Review {
+        let (place, judged) = (place(directory, host), decision.clone());
+        if let Some(path) = on_a_thread(move || obeyed(&judged, &place)).await? {
+            let path = path.display().to_string();
+            decision.ask(
+                Effect::Code,
+                &format!(
+                    "it makes or replaces {}, which may be run or obeyed",
+                    path.escape_debug()
+                ),
             );
         }
     }

@@ -14,7 +14,8 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::references;
 use crate::host::line_directory::{LineDirectory, is_broad, resolved};
-use crate::host::{pattern, project};
+use crate::host::project;
+use ringfence_exec::trust::glob;
 use ringfence_records::audit::Digest;
 
 /// Maximum number of files and directories.
@@ -142,7 +143,7 @@ impl Walk<'_> {
             Some(directory) if is_broad(&directory, self.place.home.as_deref()) => {
                 // Without an ending, it can mean a file with one.
                 let ended = path.with_file_name(format!("{}.*", name_of(&path)));
-                self.trees.partial |= real.is_some() || !pattern::expand(&ended, 1).paths.is_empty();
+                self.trees.partial |= real.is_some() || !glob::expand(&ended, 1).paths.is_empty();
                 self.absent(path);
             }
             Some(directory) => self.start(directory),

@@ -144,7 +144,7 @@ fn unclear(git: &Path, ledger: &Ledger) -> Option<PathBuf> {
     }
     let settings = home.join("config");
     match text(&settings) {
-        Some(text) if is_harmless(&text) => {
+        Some(text) if is_harmless(&text) && !has_open_remote(&text, git, ledger) => {
             let hash = if text.to_ascii_lowercase().contains("sha256") {
                 32
             } else {
@@ -154,6 +154,34 @@ fn unclear(git: &Path, ledger: &Ledger) -> Option<PathBuf> {
         }
         _ => Some(settings),
     }
+}
+
+/// Returns `true` if a remote is a repository on this machine that a program in the fence could have written: git
+/// runs its hooks.
+fn has_open_remote(settings: &str, git: &Path, ledger: &Ledger) -> bool {
+    let top = git.parent().unwrap_or(git);
+    local_remotes(settings).any(|remote| {
+        let path = top.join(remote);
+        let path = real(&path).unwrap_or(path);
+        !matches!(ledger.around_git(&path), Ok(None))
+    })
+}
+
+/// Returns the remotes of git settings that are paths of this machine: git-fetch(1), section GIT URLS.
+fn local_remotes(settings: &str) -> impl Iterator<Item = &str> {
+    let values = settings.lines().filter_map(|line| line.split_once('='));
+    let urls = values.filter(|(key, _)| {
+        let key = key.trim();
+        key.eq_ignore_ascii_case("url") || key.eq_ignore_ascii_case("pushurl")
+    });
+    urls.filter_map(|(_, value)| {
+        let value = value.trim().trim_matches('"');
+        let before_slash = value.split('/').next().unwrap_or_default();
+        match value.strip_prefix("file://") {
+            Some(path) => Some(path),
+            None => (!before_slash.contains(':')).then_some(value),
+        }
+    })
 }
 
 /// Returns the directory that a `.git` is or names, and the one with the settings. `None` if it is not certain
@@ -216,10 +244,18 @@ fn allowed(section: &str) -> Option<&'static [&'static str]> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::is_harmless;
+    use super::{is_harmless, local_remotes};
 
     pub(in super::super) const PLAIN: &str = "# ours\n[core]\n\trepositoryformatversion = 0\n\tbare=false\n[remote \"origin\"]\n\turl = x\n\
                          \tfetch = +refs/heads/*:refs/remotes/origin/*\n[Branch \"a\"]\n\tMerge = refs/heads/a\n";
+
+    #[test]
+    fn a_remote_without_a_host_is_a_path() {
+        let settings = "[remote \"a\"]\n url = ./a.git\n pushurl=/srv/b\n fetch = x\n[remote \"b\"]\n URL = file:///srv/c\n \
+            url = https://example.com/d\n url = git@example.com:e/f\n url = \"g:h\"\n url = i/j:k\n";
+        let found: Vec<&str> = local_remotes(settings).collect();
+        assert_eq!(found, ["./a.git", "/srv/b", "/srv/c", "i/j:k"]);
+    }
 
     #[test]
     fn only_plain_settings_of_git_are_harmless() {

@@ -1,0 +1,274 @@
+//! Detection of files that a line makes or replaces, and that programs run or obey, with links resolved.
+//!
+//! The policy sees only names. A harmless one can be a link to a startup file that does not exist yet, or to the
+//! settings of the repository; and what a command copies brings names of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::cascade::{Decision, Made, Source, is_obeyed};
+
+use super::line_directory::{LineDirectory, real};
+use ringfence_exec::trust::glob;
+
+/// Maximum number of paths examined. A person is asked about a line that could make more.
+const MAX_PATHS: usize = 20_000;
+
+/// Maximum number of links that follow each other, as in path_resolution(7).
+const MAX_LINKS: usize = 40;
+
+/// Returns the first file that an allowed line makes or replaces, and that programs run or obey, or that is a
+/// secret.
+pub(crate) fn obeyed(decision: &Decision, place: &LineDirectory) -> Option<PathBuf> {
+    first(decision, place, MAX_PATHS)
+}
+
+fn first(decision: &Decision, place: &LineDirectory, most: usize) -> Option<PathBuf> {
+    let mut search = Search {
+        place,
+        start: real(&place.directory).unwrap_or_else(|| place.directory.clone()),
+        left: most,
+    };
+    let mut makes = decision.parts.iter().flat_map(|part| &part.makes);
+    makes.find_map(|made| search.made(made).err())
+}
+
+/// The first path that a person has to see is an error.
+type Checked = Result<(), PathBuf>;
+
+struct Search<'a> {
+    place: &'a LineDirectory,
+    /// The line's directory, without links.
+    start: PathBuf,
+    left: usize,
+}
+
+impl Search<'_> {
+    fn made(&mut self, made: &Made) -> Checked {
+        for path in self.expanded(&made.path)? {
+            match &made.source {
+                None => self.check(&path)?,
+                Some(source) => self.copied(source, &path)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn copied(&mut self, source: &Source, destination: &Path) -> Checked {
+        for from in self.expanded(&source.path)? {
+            let below = match from.file_name() {
+                Some(name) => destination.join(name),
+                None => destination.to_path_buf(),
+            };
+            self.check(&below)?;
+            if source.merges && from.is_dir() {
+                self.merged(&from, &[destination.to_path_buf(), below])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the names below a directory, which are made below one of the destinations.
+    fn merged(&mut self, top: &Path, destinations: &[PathBuf]) -> Checked {
+        let mut pending = vec![top.to_path_buf()];
+        while let Some(directory) = pending.pop() {
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                let path = entry.path();
+                self.count(&path)?;
+                let name = path.strip_prefix(top).map_err(|_| path.clone())?;
+                if is_obeyed(&name.to_string_lossy()) {
+                    return Err(path);
+                }
+                for destination in destinations {
+                    self.check(&destination.join(name))?;
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    pending.push(path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the paths that a word can mean.
+    fn expanded(&mut self, text: &str) -> Result<Vec<PathBuf>, PathBuf> {
+        let mut all = Vec::new();
+        for path in self.place.absolute(text) {
+            let found = glob::expand(&path, self.left);
+            if found.truncated {
+                return Err(path);
+            }
+            for path in &found.paths {
+                self.count(path)?;
+            }
+            all.extend(found.paths);
+            // A pattern that fits nothing is a name.
+            all.push(path);
+        }
+        Ok(all)
+    }
+
+    fn count(&mut self, path: &Path) -> Checked {
+        self.left = self.left.checked_sub(1).ok_or_else(|| path.to_path_buf())?;
+        Ok(())
+    }
+
+    fn check(&self, path: &Path) -> Checked {
+        let Some(end) = end(path, MAX_LINKS) else {
+            return Err(path.to_path_buf());
+        };
+        let inside = end.strip_prefix(&self.start).unwrap_or(&end);
+        if is_obeyed(&inside.to_string_lossy()) || self.place.is_secret(&end) {
+            return Err(end);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the path that is opened or made, without links; `None` if only the kernel can tell.
+fn end(path: &Path, links: usize) -> Option<PathBuf> {
+    if let Some(real) = real(path) {
+        return Some(real);
+    }
+    let (above, name) = (path.parent()?, path.file_name()?);
+    match fs::read_link(path) {
+        // What it leads to is missing.
+        Ok(target) => end(&above.join(target), links.checked_sub(1)?),
+        Err(_) => Some(end(above, links)?.join(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_policy::cascade::{Rules, Verdict, decide};
+    use std::os::unix::fs::symlink;
+
+    struct World {
+        dir: tempfile::TempDir,
+        place: LineDirectory,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |name: &str| dir.path().join(name);
+            for name in [
+                "home",
+                "work/.git/hooks",
+                "work/plain/deep",
+                "work/src/sub",
+                "work/out/src",
+            ] {
+                fs::create_dir_all(at(name)).unwrap();
+            }
+            for name in [
+                "work/config",
+                "work/.git/config",
+                "work/src/sub/x",
+                "work/plain/deep/y",
+            ] {
+                fs::write(at(name), "x").unwrap();
+            }
+            let place = LineDirectory {
+                directory: at("work"),
+                home: Some(at("home")),
+                own: Vec::new(),
+            };
+            Self { dir, place }
+        }
+
+        fn link(&self, target: &str, name: &str) {
+            symlink(self.dir.path().join(target), self.dir.path().join(name)).unwrap();
+        }
+
+        #[track_caller]
+        fn check(&self, line: &str, expected: bool) {
+            assert_eq!(self.first(line, MAX_PATHS).is_some(), expected, "{line}");
+        }
+
+        #[track_caller]
+        fn first(&self, line: &str, most: usize) -> Option<PathBuf> {
+            let patterns = [
+                "cp *",
+                "mv *",
+                "ln *",
+                "tee *",
+                "install *",
+                "rsync *",
+                "git mv *",
+                "split *",
+            ];
+            let rules = Rules {
+                allow: patterns.map(|pattern| pattern.parse().unwrap()).to_vec(),
+                ..Rules::default()
+            };
+            let decision = decide(line, &rules);
+            assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
+            first(&decision, &self.place, most)
+        }
+    }
+
+    #[test]
+    fn a_link_to_what_is_obeyed_is_found_whether_it_is_there_or_not() {
+        let world = World::new();
+        world.link("work/.git", "work/gg");
+        world.link("home/.bashrc", "work/notes");
+        world.link("home/.ssh", "work/kk");
+        world.link("work/notes", "work/chain");
+        for line in [
+            "cp config gg/",
+            "cp config gg",
+            "cp -t gg config",
+            "mv config gg/x",
+            "ln config gg/x",
+            "tee notes",
+            "tee -a chain",
+            "cp config kk/rc",
+            "tee gg/new",
+            "split config notes",
+            "cd plain && cp y ../gg/x",
+        ] {
+            world.check(line, true);
+        }
+        for line in [
+            "cp config plain",
+            "cp config new",
+            "tee plain/deep/new",
+            "mv config out/",
+            "tee a/b/c",
+        ] {
+            world.check(line, false);
+        }
+    }
+
+    #[test]
+    fn what_a_tree_brings_is_found() {
+        let world = World::new();
+        world.check("cp -r src out", false);
+        world.check("cp -a src/. out", false);
+        world.check("rsync -a src/ out", false);
+        // A file that is there already, and leads elsewhere.
+        world.link("home/.profile", "work/out/src/sub");
+        world.check("cp -r src out", true);
+        world.check("cp -rT src out/src", true);
+        let own = world.dir.path().join("work/src/.git");
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("config"), "x").unwrap();
+        for line in ["cp -a src/. .", "cp -r src/ .", "cp -rT src .", "rsync -a src/ ."] {
+            world.check(line, true);
+        }
+        world.check("mv src/sub out/other", false);
+    }
+
+    #[test]
+    fn a_tree_that_is_too_large_is_asked_about() {
+        let world = World::new();
+        let most = 40;
+        for number in 0..most {
+            fs::write(world.dir.path().join(format!("work/src/{number}")), "").unwrap();
+        }
+        assert!(world.first("cp -r src out", most).is_some());
+        assert!(world.first("cp config out", most).is_none());
+    }
+}
