@@ -8,6 +8,7 @@ mod archive;
 mod bounds;
 mod build;
 mod challenge;
+mod credentials;
 mod decode;
 mod digest;
 mod document;
@@ -29,6 +30,7 @@ mod tree;
 mod zstd;
 
 pub use bounds::Bounds;
+pub use credentials::{CredentialError, CredentialFiles, NoCredentials, OpenFile};
 pub use digest::{Digest, ParseDigestError};
 pub use document::DocumentError;
 pub use error::{Error, explain};
