@@ -375,6 +375,10 @@ pub struct SandboxRunArgs {
     /// Language of the code: python, bash, javascript or typescript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME", conflicts_with = "command")]
     pub language: Option<Language>,
+    /// Run it as this user of a sandbox with the fence `box`, whose code keeps what it defines apart from other users': a name of
+    /// its /etc/passwd, or a number (default: root).
+    #[arg(short = 'u', long = "as", value_name = "NAME")]
+    pub account: Option<String>,
     /// Wall-clock limit (default: 30s). Code is interrupted and keeps its state; a command is killed, and a container without
     /// allowed hosts removed.
     #[arg(long, value_name = "TIME", default_value = "30s")]

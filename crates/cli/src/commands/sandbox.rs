@@ -301,16 +301,13 @@ async fn get(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCo
 
 async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let sandbox = sandbox_only(&args.name, "`exec`", &args.options, context).await?;
-    let mut process = json!({"command": args.command, "env": object(&args.env)});
-    if let Some(directory) = &args.workdir {
-        process["cwd"] = directory.as_str().into();
-    }
-    if let Some(user) = &args.account {
-        process["user"] = user.as_str().into();
-    }
-    if let Some(timeout) = args.timeout {
-        process["timeout"] = timeout.as_duration().as_secs_f64().into();
-    }
+    let process = json!({
+        "command": args.command,
+        "env": object(&args.env),
+        "cwd": args.workdir,
+        "user": args.account,
+        "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
+    });
     if args.options.json {
         let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
         print_json(&ended, context)?;
@@ -390,11 +387,15 @@ async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<Exit
 }
 
 async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let timeout = args.timeout.as_duration().as_secs_f64();
     if !args.command.is_empty() {
-        let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
-            return container::execute(args, context).await;
+        let found = find(&args.name, &args.options, context).await?;
+        let sandbox = match (found, &args.account) {
+            (Some((sandbox, _)), _) => sandbox,
+            (None, Some(_)) => sandbox_only(&args.name, "`--as`", &args.options, context).await?,
+            (None, None) => return container::execute(args, context).await,
         };
-        let process = json!({"command": args.command, "timeout": args.timeout.as_duration().as_secs_f64()});
+        let process = json!({"command": args.command, "user": args.account, "timeout": timeout});
         if args.options.json {
             let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
             print_json(&ended, context)?;
@@ -407,7 +408,8 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
     let code = json!({
         "code": code,
         "language": language,
-        "timeout": args.timeout.as_duration().as_secs_f64(),
+        "user": args.account,
+        "timeout": timeout,
     });
     if args.options.json {
         let executed = sandbox.run_collected(&code).await.map_err(failure)?;
