@@ -77,8 +77,7 @@ pub struct SandboxListArgs {
     /// Print names only, one a line; of a sandbox without one its ID.
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
-    /// List those of all users and keys, each with its user, for `--user` of other commands. Containers of templates are
-    /// your own.
+    /// List those of all users and keys, each with its user, for `--user` of other commands.
     #[arg(short, long, conflicts_with_all = ["quiet", "user"])]
     pub all: bool,
 }

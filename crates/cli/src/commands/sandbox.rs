@@ -10,9 +10,11 @@ use std::process::ExitCode;
 
 use ringfence_client::sandbox::{Ended, Input, Sandbox};
 use ringfence_client::{Client, Error, life, query};
+use ringfence_container::sandboxes::SandboxInfo;
 use ringfence_images::Selector;
 use ringfence_sandbox::SandboxState;
 use ringfence_server::wire::SandboxAction;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
@@ -251,19 +253,14 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
     let client = client(context)?;
     let told: Value = client.get(&path).await.map_err(failure)?;
     let sandboxes = told["sandboxes"].as_array().cloned().unwrap_or_default();
-    let containers = container::sandboxes(SandboxAction::List, options, context).await?;
+    let containers = told["containers"].as_array().cloned().unwrap_or_default();
     if options.json {
-        let containers = serde_json::to_value(&containers)?;
-        let all = sandboxes
-            .into_iter()
-            .chain(containers.as_array().cloned().unwrap_or_default());
-        return print_json(&all.collect(), context);
+        return print_json(&sandboxes.into_iter().chain(containers).collect(), context);
     }
     if args.quiet {
-        let names = sandboxes.iter().map(name_or_id);
-        let containers = containers.iter().map(|container| container.name.as_str());
-        let lines: String = names.chain(containers).map(|name| format!("{name}\n")).collect();
-        context.ui.out(lines)?;
+        let all = sandboxes.iter().chain(&containers);
+        let names = all.map(|one| format!("{}\n", name_or_id(one)));
+        context.ui.out(names.collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
     for sandbox in &sandboxes {
@@ -280,8 +277,10 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
         );
         context.ui.out(line)?;
     }
-    let lines = containers.iter().map(|known| container::line(known) + "\n");
-    context.ui.out(lines.collect::<String>())?;
+    for known in &containers {
+        let info = SandboxInfo::deserialize(known)?;
+        context.ui.out(container::line(&info) + &owner(known) + "\n")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
