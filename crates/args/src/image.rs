@@ -20,7 +20,7 @@ machine's. Containers of `--runtime docker` have the images of their engine inst
 /// `ringfence image`.
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Fetch an image from its registry, without credentials.
+    /// Fetch an image from its registry, with the credentials that `docker login` or `podman login` stored.
     Pull(ImagePullArgs),
     /// Import an archive of `docker save`, an OCI layout (archive or directory), or a root file system as a tar.
     Import(ImageImportArgs),
@@ -49,7 +49,7 @@ pub struct ImagePullArgs {
 /// `ringfence image import`.
 #[derive(Debug, Args)]
 pub struct ImageImportArgs {
-    /// The archive, compressed with gzip or not, or the directory of an OCI layout.
+    /// The archive, compressed with gzip, zstd or not at all, or the directory of an OCI layout.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Name of the image (default: that in the archive; a root file system has none).

@@ -77,8 +77,7 @@ pub struct SandboxListArgs {
     /// Print names only, one a line; of a sandbox without one its ID.
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
-    /// List those of all users and keys, each with its user, for `--user` of other commands. Containers of templates are
-    /// your own.
+    /// List those of all users and keys, each with its user, for `--user` of other commands.
     #[arg(short, long, conflicts_with_all = ["quiet", "user"])]
     pub all: bool,
 }
@@ -375,6 +374,10 @@ pub struct SandboxRunArgs {
     /// Language of the code: python, bash, javascript or typescript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME", conflicts_with = "command")]
     pub language: Option<Language>,
+    /// Run it as this user of a sandbox with the fence `box`, whose code keeps what it defines apart from other users': a name of
+    /// its /etc/passwd, or a number (default: root).
+    #[arg(short = 'u', long = "as", value_name = "NAME")]
+    pub account: Option<String>,
     /// Wall-clock limit (default: 30s). Code is interrupted and keeps its state; a command is killed, and a container without
     /// allowed hosts removed.
     #[arg(long, value_name = "TIME", default_value = "30s")]

@@ -178,8 +178,8 @@ impl Containers {
         container.is_some()
     }
 
-    /// Lists the reused containers of a scope.
-    pub(super) fn kept(&self, scope: &Scope) -> Vec<SandboxInfo> {
+    /// Lists the reused containers of a scope, or of all, each with its scope.
+    pub(super) fn kept(&self, scope: Option<&Scope>) -> Vec<(Scope, SandboxInfo)> {
         self.reused.list(scope)
     }
 }

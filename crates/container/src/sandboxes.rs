@@ -246,11 +246,25 @@ impl Sandboxes {
 
     /// Lists a scope's sandboxes, including recently ended ones, and its reused containers.
     pub fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
+        let own = self.select(Some(scope)).into_iter();
+        own.map(|(_, info)| info).collect()
+    }
+
+    /// Lists the sandboxes of all scopes, as [`Self::list`] does, each with its scope.
+    pub fn list_all(&self) -> Vec<(Scope, SandboxInfo)> {
+        self.select(None)
+    }
+
+    fn select(&self, scope: Option<&Scope>) -> Vec<(Scope, SandboxInfo)> {
         let all = self.entries();
-        let own = all.iter().filter(|((owner, _), _)| owner == scope);
-        let mut told: Vec<SandboxInfo> = own.map(|(_, entry)| entry.info()).collect();
-        told.extend(self.containers.kept(scope));
-        told
+        let listed = all
+            .iter()
+            .filter(|((of, _), _)| scope.is_none_or(|scope| of == scope));
+        let mut listed: Vec<_> = listed
+            .map(|((of, _), entry)| (of.clone(), entry.info()))
+            .collect();
+        listed.extend(self.containers.kept(scope));
+        listed
     }
 
     /// Pauses a sandbox.

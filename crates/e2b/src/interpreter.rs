@@ -114,6 +114,7 @@ async fn execute(opened: &Opened, request: Request) -> Result<Response, Error> {
             Language::Python => dedented(&asked.code),
             Language::Bash | Language::Javascript | Language::Typescript => asked.code,
         },
+        user: None,
         timeout: TIMEOUT,
         variables,
     };
@@ -175,7 +176,7 @@ async fn create(opened: &Opened, request: Request) -> Result<Response, Error> {
     let cwd = cwd
         .filter(|cwd| !cwd.is_empty())
         .unwrap_or_else(|| HOME.to_owned());
-    let made = opened.sandbox.create_context(language, Some(cwd)).await?;
+    let made = opened.sandbox.create_context(language, Some(cwd), None).await?;
     Ok((StatusCode::OK, Json(described(&made))).into_response())
 }
 

@@ -21,6 +21,8 @@ pub struct Bounds {
     pub store: u64,
     /// Decompressed bytes per byte, beyond `free`.
     pub ratio: u64,
+    /// Memory that decompression may ask for, in bytes: the window of zstd.
+    pub window: u64,
     /// Decompressed bytes that need no ratio: a small layer of zeros is not an attack.
     pub free: u64,
 }
@@ -36,6 +38,8 @@ impl Bounds {
         image: 16 << 30,
         store: 64 << 30,
         ratio: 200,
+        // What `zstd -d` accepts by default.
+        window: 128 << 20,
         free: 64 << 20,
     };
 

@@ -1,4 +1,4 @@
-//! The challenge of a registry that wants a token, and the token.
+//! The challenges of registries, and the tokens that answer them.
 
 use std::fmt::Write;
 
@@ -9,6 +9,29 @@ use crate::registry_error::RegistryError;
 /// Maximum length of a challenge, and of a token.
 const MAX_CHALLENGE: usize = 4 * 1024;
 const MAX_TOKEN: usize = 12 * 1024;
+
+/// The credentials that a registry wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A token of the server that the challenge names.
+    Token(Challenge),
+    /// A name and a password.
+    Password,
+}
+
+impl Wanted {
+    /// Reads the values of `WWW-Authenticate`; `None` if none is understood. A token says less of its user than a
+    /// password.
+    pub(crate) fn read(values: &[&str]) -> Option<Self> {
+        let token = values.iter().find_map(|value| Challenge::read(value));
+        let is_basic = |value: &&str| {
+            let scheme = value.split(' ').next().unwrap_or_default();
+            scheme.eq_ignore_ascii_case("basic")
+        };
+        let password = || values.iter().any(is_basic).then_some(Self::Password);
+        token.map(Self::Token).or_else(password)
+    }
+}
 
 /// A challenge `Bearer realm="…",service="…"`.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,10 +72,26 @@ impl Challenge {
     /// Returns the URL of a token that allows to pull `name`.
     pub(crate) fn url(&self, name: &str) -> String {
         let separator = if self.realm.contains('?') { '&' } else { '?' };
+        format!("{}{separator}{}", self.realm, self.asked(name))
+    }
+
+    /// Returns the URL of the token server.
+    pub(crate) fn realm(&self) -> &str {
+        &self.realm
+    }
+
+    /// Returns the form that exchanges an identity token for one that allows to pull `name` (OAuth 2.0).
+    pub(crate) fn form(&self, name: &str, identity: &str) -> String {
+        let asked = self.asked(name);
+        let identity = encoded(identity);
+        format!("grant_type=refresh_token&client_id=ringfence&{asked}&refresh_token={identity}")
+    }
+
+    fn asked(&self, name: &str) -> String {
         let scope = encoded(&format!("repository:{name}:pull"));
         let service = self.service.as_deref().map(encoded);
         let service = service.map_or(String::new(), |service| format!("service={service}&"));
-        format!("{}{separator}{service}scope={scope}", self.realm)
+        format!("{service}scope={scope}")
     }
 }
 
@@ -130,6 +169,15 @@ mod tests {
         ] {
             assert_eq!(read(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_token_is_preferred_to_a_password() {
+        let bearer = r#"Bearer realm="https://auth.test/t""#;
+        let basic = r#"basic realm="x""#;
+        assert!(matches!(Wanted::read(&[basic, bearer]), Some(Wanted::Token(_))));
+        assert_eq!(Wanted::read(&["Bearer", basic]), Some(Wanted::Password));
+        assert_eq!(Wanted::read(&["Negotiate", "Basically x"]), None);
     }
 
     #[test]

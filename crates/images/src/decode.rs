@@ -6,21 +6,18 @@ use std::io::{self, BufRead, BufReader, Read};
 use flate2::bufread::MultiGzDecoder;
 
 use crate::bounds::Bounds;
+use crate::zstd::Frames;
 
 const BUFFER: usize = 256 * 1024;
 
 /// Compressions that are known by their first bytes.
-const FOREIGN: &[(&[u8], &str)] = &[
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\xfd7zXZ\0", "xz"),
-    (b"BZh", "bzip2"),
-    (b"PK\x03\x04", "zip"),
-];
+const FOREIGN: &[(&[u8], &str)] = &[(b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"PK\x03\x04", "zip")];
 const GZIP: &[u8] = b"\x1f\x8b";
+const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
 /// A compression that this version cannot undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the compression {0} is not supported, only gzip and none")]
+#[error("the compression {0} is not supported, only gzip, zstd and none")]
 pub(crate) struct ForeignCompression(&'static str);
 
 /// Content after decompression.
@@ -33,6 +30,7 @@ pub(crate) struct Decoded {
 enum Source {
     Plain(BufReader<File>),
     Gzip(Box<MultiGzDecoder<BufReader<File>>>),
+    Zstd(Box<Frames<BufReader<File>>>),
 }
 
 impl Decoded {
@@ -44,12 +42,15 @@ impl Decoded {
         if let Some((_, name)) = FOREIGN.iter().find(|(magic, _)| start.starts_with(magic)) {
             return Err(io::Error::other(ForeignCompression(name)));
         }
-        let (source, rest) = match start.starts_with(GZIP) {
-            true => (
-                Source::Gzip(Box::new(MultiGzDecoder::new(reader))),
-                bounds.decompressed(length),
-            ),
-            false => (Source::Plain(reader), length),
+        let (is_gzip, is_zstd) = (start.starts_with(GZIP), start.starts_with(ZSTD));
+        let source = match (is_gzip, is_zstd) {
+            (true, _) => Source::Gzip(Box::new(MultiGzDecoder::new(reader))),
+            (_, true) => Source::Zstd(Box::new(Frames::new(reader, bounds.window))),
+            (false, false) => Source::Plain(reader),
+        };
+        let rest = match source {
+            Source::Gzip(_) | Source::Zstd(_) => bounds.decompressed(length),
+            Source::Plain(_) => length,
         };
         Ok(Self { source, rest })
     }
@@ -60,6 +61,7 @@ impl Read for Decoded {
         let read = match &mut self.source {
             Source::Plain(reader) => reader.read(buffer),
             Source::Gzip(decoder) => decoder.read(buffer),
+            Source::Zstd(frames) => frames.read(buffer),
         }?;
         self.rest = self.rest.checked_sub(read as u64).ok_or_else(|| {
             io::Error::other("it expands to far more than its length, as a decompression bomb does")

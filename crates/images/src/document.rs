@@ -191,7 +191,7 @@ pub struct Process {
 }
 
 /// Reads `null` as the default: Go writes it for an empty list.
-fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: Default + Deserialize<'de>,

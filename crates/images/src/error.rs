@@ -83,7 +83,7 @@ impl Error {
                     .to_owned()
             }
             Self::Reference(_) => "write it as `docker pull` takes it".to_owned(),
-            Self::Registry(error) => error.hint().to_owned(),
+            Self::Registry(error) => error.hint(),
             Self::Document(error) => error.hint().to_owned(),
             Self::Layer { .. } => "the image is invalid: rebuild it; nothing was stored".to_owned(),
             Self::Digest { .. } => {

@@ -8,6 +8,7 @@ mod archive;
 mod bounds;
 mod build;
 mod challenge;
+mod credentials;
 mod decode;
 mod digest;
 mod document;
@@ -26,8 +27,10 @@ mod root;
 mod staging;
 mod store;
 mod tree;
+mod zstd;
 
 pub use bounds::Bounds;
+pub use credentials::{CredentialError, CredentialFiles, NoCredentials, OpenFile};
 pub use digest::{Digest, ParseDigestError};
 pub use document::DocumentError;
 pub use error::{Error, explain};
@@ -40,12 +43,17 @@ pub use registry_error::RegistryError;
 pub use root::RootError;
 pub use store::{Confine, ImageInfo, Lease, Removal, Store};
 
+/// Decompressed bytes, and memory for them, of the fuzzer.
+const FUZZED: u64 = 1 << 20;
+
 /// Reads bytes as everything that a registry may send; for the fuzzer.
 #[doc(hidden)]
 pub fn read_all(bytes: &[u8]) {
     let _ = document::Document::read(bytes);
     let _ = document::Configuration::read(bytes, Bounds::DEFAULT.layers);
     let _ = challenge::token(bytes);
+    let mut content = std::io::Read::take(zstd::Frames::new(bytes, FUZZED), FUZZED);
+    let _ = std::io::copy(&mut content, &mut std::io::sink());
     let text = String::from_utf8_lossy(bytes);
     let _ = challenge::Challenge::read(&text).map(|challenge| challenge.url("team/app"));
 }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::digest::{Digest, ParseDigestError};
 
 /// Default registry of references, as with Docker.
-const DEFAULT_REGISTRY: &str = "docker.io";
+pub(crate) const DEFAULT_REGISTRY: &str = "docker.io";
 /// Another name of the default registry.
-const DEFAULT_ALIAS: &str = "index.docker.io";
+pub(crate) const DEFAULT_ALIAS: &str = "index.docker.io";
 /// The host that serves the default registry.
-const DEFAULT_HOST: &str = "registry-1.docker.io";
+pub(crate) const DEFAULT_HOST: &str = "registry-1.docker.io";
 /// Folder of the default registry's images whose names have one part.
 const DEFAULT_FOLDER: &str = "library";
 const DEFAULT_TAG: &str = "latest";
@@ -44,6 +44,11 @@ pub enum ParseReferenceError {
 }
 
 impl Reference {
+    /// Returns the registry, by which its credentials are known.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
     /// Returns the host and optional port that serve the registry.
     pub fn host(&self) -> &str {
         match self.registry.as_str() {

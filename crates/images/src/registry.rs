@@ -1,4 +1,7 @@
-//! Speaks the distribution protocol of OCI registries, without credentials of a user.
+//! Speaks the distribution protocol of OCI registries.
+//!
+//! Credentials go to the registry that they are for and to the token server that it names, and to nobody whom a
+//! redirect leads to.
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -8,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use ringfence_network::egress::Resolver;
 use ringfence_network::fetch::{
-    FetchCause, FetchLimits, FetchRequest, Page, ParseUrlError, RequestError, Sink, Trust, Url, receive,
+    FetchCause, FetchLimits, FetchRequest, Page, ParseUrlError, RequestError, Scheme, Sink, Trust, Url,
+    receive,
 };
 use ringfence_policy::{Host, is_public};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::challenge::{Challenge, token};
+use crate::challenge::{Challenge, Wanted, token};
+use crate::credentials::{CredentialFiles, Login, LoginSecret, Lookup};
 use crate::reference::Reference;
 use crate::registry_error::RegistryError;
 
@@ -42,6 +47,7 @@ const MAX_ANSWER: usize = 64 * 1024;
 pub struct Network {
     pub resolver: Resolver,
     pub trust: Arc<Trust>,
+    pub credentials: CredentialFiles,
 }
 
 /// A client of a registry, for one image.
@@ -49,8 +55,11 @@ pub(crate) struct Registry<'a> {
     reference: &'a Reference,
     network: &'a Network,
     origin: String,
-    token: Option<String>,
+    /// Value of `Authorization`, for the registry itself.
+    authorization: Option<String>,
     tokens: usize,
+    /// The search for credentials, once they were asked for.
+    lookup: Option<Lookup>,
     /// Set once the registry was found on the internet: nothing it names may be elsewhere.
     is_public: bool,
 }
@@ -62,8 +71,9 @@ impl<'a> Registry<'a> {
             origin: format!("{}://{host}", scheme(host)),
             reference,
             network,
-            token: None,
+            authorization: None,
             tokens: 0,
+            lookup: None,
             is_public: false,
         }
     }
@@ -93,7 +103,9 @@ impl<'a> Registry<'a> {
         let url = format!("{}/v2/{}/{below}", self.origin, self.reference.name());
         let mut is_fresh = false;
         loop {
-            let page = self.follow(&url, most, sink).await?;
+            let mut headers = vec![("accept".to_owned(), ACCEPT.to_owned())];
+            headers.extend(self.authorization.clone().map(authorization));
+            let page = self.follow(request(&url, &headers)?, most, sink).await?;
             match page.status.as_u16() {
                 200 if page.truncated => return Err(RegistryError::TooLong),
                 200 => return Ok(()),
@@ -102,7 +114,7 @@ impl<'a> Registry<'a> {
                     self.authenticate(&page).await?;
                     is_fresh = true;
                 }
-                401 | 403 => return Err(RegistryError::Denied),
+                status @ (401 | 403) => return Err(self.denied(status).await),
                 404 => return Err(RegistryError::NotFound),
                 429 => return Err(RegistryError::TooMany),
                 status => return Err(RegistryError::Status(status)),
@@ -110,19 +122,28 @@ impl<'a> Registry<'a> {
         }
     }
 
-    async fn follow(&mut self, url: &str, most: u64, sink: &mut Sink<'_>) -> Result<Page, RegistryError> {
-        let mut headers = vec![("accept".to_owned(), ACCEPT.to_owned())];
-        if let Some(token) = &self.token {
-            headers.push(("authorization".to_owned(), format!("Bearer {token}")));
-        }
-        let mut request = request(url, &headers)?;
+    /// Sends a request and follows redirects, to another origin without credentials. That one's challenge is an error:
+    /// nobody but the registry may ask for the user's credentials.
+    async fn follow(
+        &mut self,
+        mut request: FetchRequest,
+        most: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<Page, RegistryError> {
+        let origin = request.url().clone();
         for _ in 0..=MAX_REDIRECTS {
             let page = self.exchange(&request, most, sink).await?;
             let Some(location) = page.location() else {
-                return Ok(page);
+                let status = page.status.as_u16();
+                return match matches!(status, 401 | 403) && !request.url().same_origin(&origin) {
+                    true => Err(RegistryError::Elsewhere {
+                        host: request.url().host.to_string(),
+                        status,
+                    }),
+                    false => Ok(page),
+                };
             };
             let host = request.url().host.to_string();
-            // To another origin without the token.
             let next = request.redirected(page.status, location.as_bytes());
             request = next.map_err(|cause| RegistryError::Exchange { host, cause })?;
             checked(request.url())?;
@@ -133,28 +154,96 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// Fetches a token for the challenge of a page.
+    /// Answers the challenge of a page with credentials, if there are any, and a token.
     async fn authenticate(&mut self, page: &Page) -> Result<(), RegistryError> {
-        let challenge = page.headers.get("www-authenticate");
-        let challenge = challenge.and_then(|value| Challenge::read(value.to_str().ok()?));
-        let challenge = challenge.ok_or(RegistryError::Denied)?;
-        // An expired one is nothing for the token server.
-        self.token = None;
+        let values = page.headers.get_all("www-authenticate").iter();
+        let values: Vec<_> = values.filter_map(|value| value.to_str().ok()).collect();
+        let wanted = Wanted::read(&values);
+        let wanted = wanted.ok_or(RegistryError::Challenge)?;
         self.tokens += 1;
+        let lookup = self.look_up().await?;
+        self.authorization = Some(match (wanted, lookup) {
+            (Wanted::Token(challenge), lookup) => {
+                let request = self.token_request(&challenge, lookup.ok())?;
+                format!("Bearer {}", self.token(request).await?)
+            }
+            (Wanted::Password, Ok(login)) => match login.secret {
+                LoginSecret::Password(pair) => format!("Basic {pair}"),
+                LoginSecret::Identity(_) => return Err(RegistryError::OnlyToken(login.file)),
+            },
+            (Wanted::Password, Err(search)) => return Err(RegistryError::Denied(search)),
+        });
+        Ok(())
+    }
+
+    /// Returns the credentials for the registry, which are searched for once.
+    async fn look_up(&mut self) -> Result<Lookup, RegistryError> {
+        if let Some(known) = &self.lookup {
+            return Ok(known.clone());
+        }
+        let (files, reference) = (self.network.credentials.clone(), self.reference.clone());
+        let searching = tokio::task::spawn_blocking(move || files.find(&reference));
+        let lookup = searching.await.map_err(|_| RegistryError::Search)??;
+        Ok(self.lookup.insert(lookup).clone())
+    }
+
+    /// Returns the error for a registry that refuses what it was sent.
+    async fn denied(&mut self, status: u16) -> RegistryError {
+        match self.look_up().await {
+            Ok(Ok(Login { file, .. })) => RegistryError::Refused { file, status },
+            Ok(Err(search)) => RegistryError::Denied(search),
+            Err(error) => error,
+        }
+    }
+
+    /// Returns the request for a token. Credentials go with it, but not over a network without TLS.
+    fn token_request(
+        &self,
+        challenge: &Challenge,
+        login: Option<Login>,
+    ) -> Result<FetchRequest, RegistryError> {
+        let name = self.reference.name();
+        let Some(Login { file, secret }) = login else {
+            return request(&challenge.url(name), &[]);
+        };
+        let (realm, registry) = (request(challenge.realm(), &[])?, request(&self.origin, &[])?);
+        let (realm, registry) = (realm.url(), registry.url());
+        if realm.scheme == Scheme::Http && realm.host != registry.host {
+            return Err(RegistryError::Realm {
+                host: realm.host.to_string(),
+                file,
+            });
+        }
+        match secret {
+            LoginSecret::Password(pair) => {
+                request(&challenge.url(name), &[authorization(format!("Basic {pair}"))])
+            }
+            LoginSecret::Identity(identity) => {
+                let form = "application/x-www-form-urlencoded".to_owned();
+                let headers = [("content-type".to_owned(), form)];
+                let body = challenge.form(name, &identity).into_bytes();
+                FetchRequest::new(challenge.realm(), "POST", &headers, body).map_err(unusable)
+            }
+        }
+    }
+
+    /// Fetches a token. A form with credentials follows no redirect.
+    async fn token(&mut self, request: FetchRequest) -> Result<String, RegistryError> {
         let mut kept = Vec::new();
         let mut keep = |bytes: &[u8]| {
             kept.extend_from_slice(bytes);
             ControlFlow::Continue(())
         };
-        let url = challenge.url(self.reference.name());
-        let page = self.follow(&url, MAX_ANSWER as u64, &mut keep).await?;
+        let page = match request.has_body() {
+            true => self.exchange(&request, MAX_ANSWER as u64, &mut keep).await?,
+            false => self.follow(request, MAX_ANSWER as u64, &mut keep).await?,
+        };
         match page.status.as_u16() {
-            200 if !page.truncated => self.token = Some(token(&kept)?),
-            401 | 403 => return Err(RegistryError::Denied),
-            429 => return Err(RegistryError::TooMany),
-            _ => return Err(RegistryError::Token),
+            200 if !page.truncated => token(&kept),
+            status @ (401 | 403) => Err(self.denied(status).await),
+            429 => Err(RegistryError::TooMany),
+            _ => Err(RegistryError::Token),
         }
-        Ok(())
     }
 
     async fn exchange(
@@ -219,14 +308,21 @@ async fn stalled(received: &AtomicU64) {
 
 fn request(url: &str, headers: &[(String, String)]) -> Result<FetchRequest, RegistryError> {
     let request = FetchRequest::new(url, "GET", headers, Vec::new());
-    let request = request.map_err(|error: RequestError| RegistryError::Address(error.to_string()))?;
+    let request = request.map_err(unusable)?;
     checked(request.url())?;
     Ok(request)
 }
 
+fn unusable(error: RequestError) -> RegistryError {
+    RegistryError::Address(error.to_string())
+}
+
+fn authorization(value: String) -> (String, String) {
+    ("authorization".to_owned(), value)
+}
+
 /// Rejects URLs that would go over the network unencrypted.
 fn checked(url: &Url) -> Result<(), RegistryError> {
-    use ringfence_network::fetch::Scheme;
     match url.scheme {
         Scheme::Https => Ok(()),
         Scheme::Http if is_loopback(&url.host.to_string()) => Ok(()),
@@ -274,6 +370,7 @@ mod tests {
             let network = Network {
                 resolver: Resolver::fixed(|_| Vec::new()),
                 trust: Arc::default(),
+                credentials: CredentialFiles::none(),
             };
             assert_eq!(Registry::new(&reference, &network).origin, origin);
         }
@@ -295,6 +392,7 @@ mod tests {
             let network = Network {
                 resolver: Resolver::fixed(move |_| vec![address.parse().unwrap()]),
                 trust: Arc::default(),
+                credentials: CredentialFiles::none(),
             };
             let mut registry = Registry::new(&reference, &network);
             registry.is_public = true;

@@ -152,6 +152,7 @@ impl<'a> Cell<'a> {
         let (sender, chunks) = mpsc::channel(UNREAD);
         let code = Code {
             code: asked.code.clone(),
+            user: None,
             timeout: CELL,
             variables: Vec::new(),
         };

@@ -267,7 +267,10 @@ impl Shared {
         if let Some(context) = self.context() {
             return Ok(context);
         }
-        let made = self.sandbox.create_context(self.kind.language, None).await?;
+        let made = self
+            .sandbox
+            .create_context(self.kind.language, None, None)
+            .await?;
         let version = match self.kind.language {
             ringfence_sandbox::context::Language::Python => self.prepare(&made.id).await?,
             _ => String::new(),
@@ -285,6 +288,7 @@ impl Shared {
         let (sender, mut chunks) = mpsc::channel(16);
         let code = Code {
             code: questions::prelude(),
+            user: None,
             timeout: PRELUDE,
             variables: Vec::new(),
         };
@@ -378,6 +382,7 @@ impl Shared {
         let (sender, mut chunks) = mpsc::channel(16);
         let code = Code {
             code: questions::question(function, arguments),
+            user: None,
             timeout: QUESTION,
             variables: Vec::new(),
         };

@@ -125,7 +125,7 @@ impl Paths {
 
 /// Returns our ids, from the owner of `/proc/self`: this spares the binary raw system calls. A lookup there takes
 /// longer than elsewhere, so each process does one.
-fn own_user() -> User {
+pub(crate) fn own_user() -> User {
     static OWN: OnceLock<User> = OnceLock::new();
     *OWN.get_or_init(|| {
         let (uid, gid) =

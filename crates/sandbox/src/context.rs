@@ -52,6 +52,16 @@ pub enum Language {
 }
 
 impl Language {
+    /// Returns the id of its default context.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Bash => "bash",
+            Self::Javascript => "javascript",
+            Self::Typescript => "typescript",
+        }
+    }
+
     /// Returns the recipient of SIGINT. Bash and Node.js wait for their children before they handle a signal
     /// themselves.
     const fn recipient(self) -> Recipient {
@@ -69,6 +79,9 @@ pub struct ContextInfo {
     pub language: Language,
     /// Working directory at its start.
     pub cwd: String,
+    /// Its user, if it is not the sandbox's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Time of its start (RFC 3339).
     pub created_at: String,
     /// Number of executions so far.
@@ -104,6 +117,8 @@ pub struct Execution {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
     pub code: String,
+    /// User that runs it; that of the context if `None`.
+    pub user: Option<String>,
     /// Time after which it is interrupted.
     pub timeout: Timeout,
     /// Variables that are set in the interpreter's environment while the code runs.
@@ -137,6 +152,9 @@ pub(crate) struct Context {
     id: String,
     language: Language,
     cwd: String,
+    /// Its user, if it is not the sandbox's.
+    user: Option<String>,
+    role: Role,
     created: SystemTime,
     /// For an interrupt from aside.
     control: ProcessControl,
@@ -146,13 +164,32 @@ pub(crate) struct Context {
     interpreter: tokio::sync::Mutex<Interpreter>,
 }
 
+/// The part of a context among those of its language and user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs code that names no context.
+    Default,
+    Further,
+}
+
+/// A context to create.
+#[derive(Debug)]
+pub(crate) struct NewContext {
+    pub(crate) id: String,
+    pub(crate) language: Language,
+    pub(crate) cwd: String,
+    /// Its user, if it is not the sandbox's.
+    pub(crate) user: Option<String>,
+    pub(crate) role: Role,
+}
+
 /// The interpreter of a new context.
 struct Started<'a> {
     language: Language,
     /// Name or path of the sandbox's Python.
     python: &'a str,
     cwd: String,
-    /// User of the interpreter, if it differs from the sandbox's own.
+    /// User of the interpreter, if it differs from that of the sandbox's init.
     user: Option<&'a str>,
     imports: Imports,
 }
@@ -190,6 +227,14 @@ impl Contexts {
         found.ok_or_else(|| Error::NoContext(id.chars().take(80).collect()))
     }
 
+    /// Returns the default context of a language and a user.
+    pub(crate) fn default(&self, language: Language, user: Option<&str>) -> Option<Arc<Context>> {
+        let is_it = |context: &&Arc<Context>| {
+            context.role == Role::Default && context.language == language && context.user.as_deref() == user
+        };
+        self.all().values().find(is_it).cloned()
+    }
+
     pub(crate) fn remove(&self, id: &str) -> Result<(), Error> {
         let removed = self.all().remove(id);
         let context = removed.ok_or_else(|| Error::NoContext(id.chars().take(80).collect()))?;
@@ -217,7 +262,7 @@ impl Contexts {
             imports: Imports::Packages,
         };
         // Without it the first context starts one, or says why it cannot.
-        if let Ok(context) = Context::start(init, String::new(), started).await {
+        if let Ok(context) = Context::start(init, started).await {
             *lock(&self.preloaded) = Some(context);
         }
     }
@@ -229,14 +274,15 @@ impl Contexts {
         context.interpreter.get_mut().lives().then_some(context)
     }
 
-    /// Starts a context with this id.
-    pub(crate) async fn create(
-        &self,
-        init: &InitClient,
-        id: String,
-        language: Language,
-        cwd: String,
-    ) -> Result<Arc<Context>, Error> {
+    /// Starts a context.
+    pub(crate) async fn create(&self, init: &InitClient, new: NewContext) -> Result<Arc<Context>, Error> {
+        let NewContext {
+            id,
+            language,
+            cwd,
+            user,
+            role,
+        } = new;
         let is_full = |all: &BTreeMap<_, _>| all.len() >= MAX;
         if is_full(&self.all()) {
             return Err(full());
@@ -245,18 +291,24 @@ impl Contexts {
             language,
             python: &self.python,
             cwd,
-            user: self.user.as_deref(),
+            user: user.as_deref().or(self.user.as_deref()),
             imports: Imports::Nothing,
         };
-        let context = match self.take_preloaded(language, &started.cwd) {
-            Some(preloaded) => Context {
-                id: id.clone(),
-                created: SystemTime::now(),
-                ..preloaded
-            },
-            None => Context::start(init, id.clone(), started).await?,
+        let preloaded = match user {
+            None => self.take_preloaded(language, &started.cwd),
+            Some(_) => None,
         };
-        let context = Arc::new(context);
+        let context = match preloaded {
+            Some(preloaded) => preloaded,
+            None => Context::start(init, started).await?,
+        };
+        let context = Arc::new(Context {
+            id: id.clone(),
+            created: SystemTime::now(),
+            user,
+            role,
+            ..context
+        });
         let mut all = self.all();
         if is_full(&all) {
             context.control.kill();
@@ -294,7 +346,8 @@ fn full() -> Error {
 }
 
 impl Context {
-    async fn start(init: &InitClient, id: String, started: Started<'_>) -> Result<Self, Error> {
+    /// Starts an interpreter, for a context without an id.
+    async fn start(init: &InitClient, started: Started<'_>) -> Result<Self, Error> {
         let Started {
             language,
             python,
@@ -328,9 +381,11 @@ impl Context {
             Language::Bash | Language::Javascript | Language::Typescript => {}
         }
         Ok(Self {
-            id,
+            id: String::new(),
             language,
             cwd,
+            user: None,
+            role: Role::Further,
             created: SystemTime::now(),
             control,
             interrupted: AtomicBool::new(false),
@@ -344,12 +399,22 @@ impl Context {
             id: self.id.clone(),
             language: self.language,
             cwd: self.cwd.clone(),
+            user: self.user.clone(),
             created_at: rfc3339(self.created),
             executions: self
                 .interpreter
                 .try_lock()
                 .map_or(0, |interpreter| interpreter.executions),
         }
+    }
+
+    /// Returns its user, if it is not the sandbox's.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.role
     }
 
     /// Sends SIGINT to the code that runs. Without effect if none does.

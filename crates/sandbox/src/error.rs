@@ -95,6 +95,13 @@ pub enum Error {
     /// The sandbox has only one user.
     #[error("the sandbox has one user, `{own}`, and not `{wanted}`")]
     OneUser { wanted: String, own: &'static str },
+    /// The context belongs to another user of the sandbox.
+    #[error("the context `{context}` belongs to the user `{own}`, and not to `{wanted}`")]
+    OtherUser {
+        context: String,
+        own: String,
+        wanted: String,
+    },
     /// The sandbox has no such program.
     #[error("there is no program `{0}` in the sandbox")]
     NoProgram(String),
@@ -211,9 +218,11 @@ impl Error {
             Self::NotSupported { .. } | Self::OneUser { .. } | Self::CannotPause(PauseError::NoFreezer) => {
                 ErrorKind::NotSupported
             }
-            Self::Invalid(_) | Self::NoIds(_) | Self::NoDirectory { .. } | Self::NoPorts => {
-                ErrorKind::InvalidArguments
-            }
+            Self::Invalid(_)
+            | Self::NoIds(_)
+            | Self::OtherUser { .. }
+            | Self::NoDirectory { .. }
+            | Self::NoPorts => ErrorKind::InvalidArguments,
             // The limit of processes.
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => ErrorKind::LimitExceeded,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
@@ -278,6 +287,9 @@ impl Error {
             Self::NoIds(_) => "users and groups have ids 0 to 127, 900 to 1007 and 65534".to_owned(),
             Self::OneUser { .. } => {
                 "leave the user out, or create the sandbox with the fence `box`, which has several".to_owned()
+            }
+            Self::OtherUser { .. } => {
+                "leave the user out, or leave the context out to use the user's own".to_owned()
             }
             Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
             Self::NoDirectory { errno: EACCES, .. } => {

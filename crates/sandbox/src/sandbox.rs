@@ -15,7 +15,7 @@ use tokio::io::DuplexStream;
 use tokio::sync::{RwLockReadGuard, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::context::{BRIDGE, Code, ContextInfo, Contexts, Execution, Language};
+use super::context::{BRIDGE, Code, Context, ContextInfo, Contexts, Execution, Language, NewContext, Role};
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock::lock;
@@ -412,23 +412,39 @@ impl Sandbox {
         }
     }
 
-    /// Starts an interpreter.
+    /// Returns the user of a context; `None` for the one that programs have by default.
+    fn context_user(&self, wanted: Option<String>) -> Result<Option<String>, Error> {
+        let user = self.other_user(wanted)?;
+        Ok(user.filter(|user| user != self.usual_user()))
+    }
+
+    /// Returns the name of the user that programs have by default.
+    fn usual_user(&self) -> &str {
+        self.default_user().unwrap_or(self.account().name())
+    }
+
+    /// Starts an interpreter, of another user than programs have by default if one is named.
     ///
     /// # Errors
-    /// If there are too many, or the sandbox lacks it.
+    /// If there are too many, or the sandbox lacks it or the user.
     pub async fn create_context(
         &self,
         language: Language,
         cwd: Option<String>,
+        user: Option<String>,
     ) -> Result<ContextInfo, Error> {
+        let user = self.context_user(user)?;
         let _starting = self.starting().await?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let cwd = cwd.unwrap_or_else(|| self.working_directory().to_owned());
-        let made = self
-            .contexts
-            .create(&self.init, id.to_string(), language, cwd)
-            .await?;
-        Ok(made.info())
+        let new = NewContext {
+            id: id.to_string(),
+            language,
+            cwd,
+            user,
+            role: Role::Further,
+        };
+        Ok(self.contexts.create(&self.init, new).await?.info())
     }
 
     /// Replaces an interpreter by a new one.
@@ -437,13 +453,23 @@ impl Sandbox {
     /// If there is none, the sandbox is paused, or the other one cannot be started.
     pub async fn restart_context(&self, id: &str) -> Result<ContextInfo, Error> {
         let _starting = self.starting().await?;
-        let old = self.contexts.find(id)?.info();
+        let old = self.contexts.find(id)?;
         self.contexts.remove(id)?;
-        let made = self
-            .contexts
-            .create(&self.init, old.id, old.language, old.cwd)
-            .await?;
-        Ok(made.info())
+        let ContextInfo {
+            id,
+            language,
+            cwd,
+            user,
+            ..
+        } = old.info();
+        let new = NewContext {
+            id,
+            language,
+            cwd,
+            user,
+            role: old.role(),
+        };
+        Ok(self.contexts.create(&self.init, new).await?.info())
     }
 
     /// Returns the interpreters.
@@ -491,35 +517,15 @@ impl Sandbox {
     /// the first code. Output is streamed to `output`; if that is closed, the code is interrupted.
     ///
     /// # Errors
-    /// If there is no such context, or it is busy.
+    /// If there is no such context, it is another user's, or it is busy.
     pub async fn execute(
         &self,
         context: ContextChoice,
-        code: Code,
+        mut code: Code,
         output: mpsc::Sender<Chunk>,
     ) -> Result<Execution, Error> {
         let starting = self.starting().await?;
-        let context = match context {
-            ContextChoice::Id(id) => self.contexts.find(&id)?,
-            ContextChoice::Default(language) => {
-                let _one_at_a_time = self.creating.lock().await;
-                let id = match language {
-                    Language::Python => "python",
-                    Language::Bash => "bash",
-                    Language::Javascript => "javascript",
-                    Language::Typescript => "typescript",
-                };
-                match self.contexts.find(id) {
-                    Ok(context) => context,
-                    Err(_) => {
-                        let cwd = self.working_directory().to_owned();
-                        self.contexts
-                            .create(&self.init, id.to_owned(), language, cwd)
-                            .await?
-                    }
-                }
-            }
-        };
+        let context = self.context(context, code.user.take()).await?;
         drop(starting);
         let memory_kills = self.memory_kills();
         let mut executed = context.execute(code, output, &self.pauses.clock()).await;
@@ -533,6 +539,43 @@ impl Sandbox {
             }
         }
         executed
+    }
+
+    /// Returns the context that runs code as a user. A context is its user's: no other's code runs in it.
+    async fn context(&self, choice: ContextChoice, user: Option<String>) -> Result<Arc<Context>, Error> {
+        let is_named = user.is_some();
+        let user = self.context_user(user)?;
+        let language = match choice {
+            ContextChoice::Id(id) => {
+                let found = self.contexts.find(&id)?;
+                return match is_named && found.user() != user.as_deref() {
+                    true => Err(Error::OtherUser {
+                        context: id,
+                        own: found.user().unwrap_or(self.usual_user()).to_owned(),
+                        wanted: user.unwrap_or_else(|| self.usual_user().to_owned()),
+                    }),
+                    false => Ok(found),
+                };
+            }
+            ContextChoice::Default(language) => language,
+        };
+        let _one_at_a_time = self.creating.lock().await;
+        if let Some(found) = self.contexts.default(language, user.as_deref()) {
+            return Ok(found);
+        }
+        let new = NewContext {
+            id: match &user {
+                None => language.name().to_owned(),
+                Some(_) => SandboxId::random()
+                    .map_err(|error| Error::Broken(error.to_string()))?
+                    .to_string(),
+            },
+            language,
+            cwd: self.working_directory().to_owned(),
+            user,
+            role: Role::Default,
+        };
+        self.contexts.create(&self.init, new).await
     }
 
     /// Returns the processes that run, and the last ones that have ended.

@@ -10,9 +10,11 @@ use std::process::ExitCode;
 
 use ringfence_client::sandbox::{Ended, Input, Sandbox};
 use ringfence_client::{Client, Error, life, query};
+use ringfence_container::sandboxes::SandboxInfo;
 use ringfence_images::Selector;
 use ringfence_sandbox::SandboxState;
 use ringfence_server::wire::SandboxAction;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
@@ -251,19 +253,14 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
     let client = client(context)?;
     let told: Value = client.get(&path).await.map_err(failure)?;
     let sandboxes = told["sandboxes"].as_array().cloned().unwrap_or_default();
-    let containers = container::sandboxes(SandboxAction::List, options, context).await?;
+    let containers = told["containers"].as_array().cloned().unwrap_or_default();
     if options.json {
-        let containers = serde_json::to_value(&containers)?;
-        let all = sandboxes
-            .into_iter()
-            .chain(containers.as_array().cloned().unwrap_or_default());
-        return print_json(&all.collect(), context);
+        return print_json(&sandboxes.into_iter().chain(containers).collect(), context);
     }
     if args.quiet {
-        let names = sandboxes.iter().map(name_or_id);
-        let containers = containers.iter().map(|container| container.name.as_str());
-        let lines: String = names.chain(containers).map(|name| format!("{name}\n")).collect();
-        context.ui.out(lines)?;
+        let all = sandboxes.iter().chain(&containers);
+        let names = all.map(|one| format!("{}\n", name_or_id(one)));
+        context.ui.out(names.collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
     for sandbox in &sandboxes {
@@ -280,8 +277,10 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
         );
         context.ui.out(line)?;
     }
-    let lines = containers.iter().map(|known| container::line(known) + "\n");
-    context.ui.out(lines.collect::<String>())?;
+    for known in &containers {
+        let info = SandboxInfo::deserialize(known)?;
+        context.ui.out(container::line(&info) + &owner(known) + "\n")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -301,16 +300,13 @@ async fn get(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCo
 
 async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let sandbox = sandbox_only(&args.name, "`exec`", &args.options, context).await?;
-    let mut process = json!({"command": args.command, "env": object(&args.env)});
-    if let Some(directory) = &args.workdir {
-        process["cwd"] = directory.as_str().into();
-    }
-    if let Some(user) = &args.account {
-        process["user"] = user.as_str().into();
-    }
-    if let Some(timeout) = args.timeout {
-        process["timeout"] = timeout.as_duration().as_secs_f64().into();
-    }
+    let process = json!({
+        "command": args.command,
+        "env": object(&args.env),
+        "cwd": args.workdir,
+        "user": args.account,
+        "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
+    });
     if args.options.json {
         let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
         print_json(&ended, context)?;
@@ -390,11 +386,15 @@ async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<Exit
 }
 
 async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let timeout = args.timeout.as_duration().as_secs_f64();
     if !args.command.is_empty() {
-        let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
-            return container::execute(args, context).await;
+        let found = find(&args.name, &args.options, context).await?;
+        let sandbox = match (found, &args.account) {
+            (Some((sandbox, _)), _) => sandbox,
+            (None, Some(_)) => sandbox_only(&args.name, "`--as`", &args.options, context).await?,
+            (None, None) => return container::execute(args, context).await,
         };
-        let process = json!({"command": args.command, "timeout": args.timeout.as_duration().as_secs_f64()});
+        let process = json!({"command": args.command, "user": args.account, "timeout": timeout});
         if args.options.json {
             let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
             print_json(&ended, context)?;
@@ -407,7 +407,8 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
     let code = json!({
         "code": code,
         "language": language,
-        "timeout": args.timeout.as_duration().as_secs_f64(),
+        "user": args.account,
+        "timeout": timeout,
     });
     if args.options.json {
         let executed = sandbox.run_collected(&code).await.map_err(failure)?;

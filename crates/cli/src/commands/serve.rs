@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let services = Services {
             backend: with_packages(counted, &backend.local, context)?,
             local: Arc::clone(&backend.local),
-            sandboxes: Arc::new(Sandboxes::new(Arc::clone(&backend.containers))),
+            sandboxes: Arc::clone(api.containers()),
             api: Arc::clone(&api),
             console: site.console.as_ref().map(|console| console.door().clone()),
             trusted: Arc::new(trust::trusted(trust::Named::default(), &[], context)?),
@@ -148,6 +148,7 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
         .with_private_networks(context.parts()?.egress.policy.private_networks.clone());
     Ok(RecordedSandboxes {
         sandboxes,
+        containers: Arc::new(Sandboxes::new(Arc::clone(&backend.containers))),
         log: toolbox::operations_log(context)?,
         sources: Sources {
             approvals: toolbox::approvals(context)?,

@@ -235,6 +235,15 @@ fn one_user_sees_nothing_of_anothers_sandboxes() {
             place.sandbox(args).refused(125, "there is no sandbox");
         }
         assert_eq!(place.json(&["ls", "--user", "bob"]), Value::Array(Vec::new()));
+        assert_eq!(place.json(&["ls"]), Value::Array(Vec::new()));
+        let all = place.json(&["ls", "--all"]);
+        assert_eq!(all[0]["name"], name.as_str());
+        assert_eq!(all[0]["user"], "ann");
+        let lines = place.sandbox(&["ls", "--all"]);
+        assert!(
+            lines.ok().contains(&name) && lines.stdout.ends_with(" s left, --user ann\n"),
+            "{lines:?}"
+        );
         place.sandbox(&["rm", "--user", "ann", &name]).ok();
     }
 }

@@ -117,24 +117,28 @@ impl ReusedContainers {
         own.find_map(|(_, slot, ..)| is_it(slot).then(|| Arc::clone(slot)))
     }
 
-    pub(super) fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
+    /// Lists the containers of a scope, or of all, each with its scope.
+    pub(super) fn list(&self, scope: Option<&Scope>) -> Vec<(Scope, SandboxInfo)> {
         let (state, now) = (self.shelf.state(), Instant::now());
-        let own = state.book.iter().filter(|(key, ..)| key.scope == *scope);
-        own.filter_map(|(key, slot, calls, due)| {
-            let container = slot.container.get().filter(|container| container.is_alive())?;
-            let idle = Duration::from_millis(key.keep_alive.idle_ms);
-            Some(SandboxInfo {
-                name: container.handle().name().as_str().to_owned(),
-                engine: key.engine,
-                template: format!("kept, {calls} call{}", if calls == 1 { "" } else { "s" }),
-                state: container.handle().life().state.to_string(),
-                age_seconds: now.saturating_duration_since(slot.since).as_secs_f64(),
-                left_seconds: due
-                    .map_or(idle, |due| due.saturating_duration_since(now))
-                    .as_secs_f64(),
+        let is_listed = |of: &Scope| scope.is_none_or(|scope| of == scope);
+        let listed = state.book.iter().filter(|(key, ..)| is_listed(&key.scope));
+        listed
+            .filter_map(|(key, slot, calls, due)| {
+                let container = slot.container.get().filter(|container| container.is_alive())?;
+                let idle = Duration::from_millis(key.keep_alive.idle_ms);
+                let info = SandboxInfo {
+                    name: container.handle().name().as_str().to_owned(),
+                    engine: key.engine,
+                    template: format!("kept, {calls} call{}", if calls == 1 { "" } else { "s" }),
+                    state: container.handle().life().state.to_string(),
+                    age_seconds: now.saturating_duration_since(slot.since).as_secs_f64(),
+                    left_seconds: due
+                        .map_or(idle, |due| due.saturating_duration_since(now))
+                        .as_secs_f64(),
+                };
+                Some((key.scope.clone(), info))
             })
-        })
-        .collect()
+            .collect()
     }
 
     /// Ends all containers with their processes. The shutdown of the supervisors waits for the removal.

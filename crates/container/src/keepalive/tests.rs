@@ -152,7 +152,7 @@ async fn two_first_calls_at_once_make_one_container() {
         let (one, two) = tokio::join!(call(&containers, &wanted, &one), call(&containers, &wanted, &two));
         assert_eq!(one.stdout, "/tmp\n/workspace\nsaid\n", "{one:?}");
         assert_eq!(two.stdout, "2\n", "{two:?}");
-        assert_eq!(containers.kept(&Scope::local()).len(), 1);
+        assert_eq!(containers.kept(Some(&Scope::local())).len(), 1);
         let there = call(&containers, &wanted, &bash("ls /tmp")).await;
         assert_eq!((there.stdout.as_str(), there.meta.warm), ("one\n", true));
         containers.close().await;
@@ -198,7 +198,7 @@ async fn a_call_that_is_cancelled_before_its_container_is_there_leaves_none() {
             .call(wanted.container(), fenced(&never), connection)
             .await;
         assert_eq!(result.unwrap().meta.outcome, Outcome::Cancelled);
-        assert_eq!(containers.kept(&Scope::local()), Vec::new());
+        assert_eq!(containers.kept(Some(&Scope::local())), Vec::new());
         containers.close().await;
     }
 }
@@ -315,7 +315,7 @@ async fn one_that_died_while_idle_is_replaced_and_the_next_call_is_told_once() {
         let (_place, containers) = containers();
         let wanted = wanted(&engine);
         let look = bash("ls /tmp; touch /tmp/left");
-        let id = || Id::new(&containers.kept(&Scope::local())[0].name).unwrap();
+        let id = || Id::new(&containers.kept(Some(&Scope::local()))[0].1.name).unwrap();
         call(&containers, &wanted, &look).await;
         let mut before = id();
         for removed in [false, true] {

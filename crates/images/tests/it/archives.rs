@@ -119,8 +119,18 @@ pub(crate) struct Layout {
     pub(crate) manifest: Digest,
 }
 
-/// Writes the directory of an OCI layout with compressed layers.
+pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+/// Writes the directory of an OCI layout with layers that gzip compressed.
 pub(crate) fn layout(directory: &Path, configuration: &Value, layers: &[Vec<u8>]) -> Layout {
+    let layers: Vec<_> = layers.iter().map(|layer| (gzip(layer), "gzip")).collect();
+    layout_of(directory, configuration, &layers)
+}
+
+/// Writes the directory of an OCI layout with these blobs as its layers, each with its compression.
+pub(crate) fn layout_of(directory: &Path, configuration: &Value, layers: &[(Vec<u8>, &str)]) -> Layout {
     let path = directory.join("layout");
     fs::create_dir_all(path.join("blobs/sha256")).unwrap();
     let blob = |bytes: &[u8], kind: &str| -> Value {
@@ -130,7 +140,7 @@ pub(crate) fn layout(directory: &Path, configuration: &Value, layers: &[Vec<u8>]
     };
     let layers: Vec<Value> = layers
         .iter()
-        .map(|layer| blob(&gzip(layer), "layer.v1.tar+gzip"))
+        .map(|(layer, compression)| blob(layer, &format!("layer.v1.tar+{compression}")))
         .collect();
     let config = blob(configuration.to_string().as_bytes(), "config.v1+json");
     let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers}).to_string();
@@ -160,6 +170,7 @@ pub(crate) const SMALL: Bounds = Bounds {
     image: 256 << 10,
     store: 400 << 10,
     ratio: 20,
+    window: 1 << 20,
     free: 256 << 10,
 };
 

@@ -151,16 +151,20 @@ fn nothing_is_unpacked_in_a_thread_that_cannot_be_confined() {
 #[test]
 fn a_bomb_is_defused() {
     let place = Place::new();
-    let root = place.path().join("bomb.tar.gz");
+    let root = place.path().join("bomb");
     // Beyond the free part: a long member, which the tree has no room for, and the rest of an archive.
-    let padding = vec![0; 4 << 20];
-    fs::write(&root, gzip(&[tar(&[file("a", "a")]), padding].concat())).unwrap();
-    let error = import(&place.store, &root, Some(&reference("bomb"))).unwrap_err();
-    assert!(
-        explained(&error).contains("decompression bomb"),
-        "{}",
-        explained(&error)
-    );
+    let bomb = [tar(&[file("a", "a")]), vec![0; 4 << 20]].concat();
+    // A frame of zstd with a window of 1 GiB, and nothing in it.
+    let greedy = b"\x28\xb5\x2f\xfd\x00\xa0\x01\x00\x00".to_vec();
+    for (bytes, words) in [
+        (gzip(&bomb), "decompression bomb"),
+        (zstd(&bomb), "decompression bomb"),
+        (greedy, "takes 1GiB of memory"),
+    ] {
+        fs::write(&root, bytes).unwrap();
+        let error = import(&place.store, &root, Some(&reference("bomb"))).unwrap_err();
+        assert!(explained(&error).contains(words), "{}", explained(&error));
+    }
     place.assert_untouched(0);
 }
 

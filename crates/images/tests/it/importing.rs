@@ -28,7 +28,8 @@ fn an_archive_a_layout_and_a_root_become_images() {
     let configuration = configuration(&layers);
     let archive = saved(place.path(), &configuration, &layers);
     let one = import(&place.store, &archive, None).unwrap();
-    let layout = layout(place.path(), &configuration, &layers);
+    let blobs = [(zstd(&layers[0]), "zstd")];
+    let layout = layout_of(place.path(), &configuration, &blobs);
     let two = import(&place.store, &layout.path, None).unwrap();
     // The same configuration is the same image, under two names.
     assert_eq!(one[0].digest, two[0].digest);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may end at once")]
 
 mod archives;
+mod credentials;
 mod hostile;
 mod importing;
 mod layers;

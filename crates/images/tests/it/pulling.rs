@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use ringfence_images::{Digest, Error, Network, Progress, Pulled, Reference, RegistryError, pull};
+use ringfence_images::{
+    CredentialFiles, Digest, Error, Network, Progress, Pulled, Reference, RegistryError, pull,
+};
 use ringfence_network::egress::Resolver;
 use ringfence_network::fetch::Trust;
 use ringfence_testing::authority::{Authority, leaf};
@@ -118,6 +120,7 @@ fn network() -> Network {
         // No name of these tests is looked up anywhere.
         resolver: Resolver::fixed(|_| Vec::new()),
         trust: Arc::new(Trust::new(None)),
+        credentials: CredentialFiles::none(),
     }
 }
 
@@ -269,7 +272,7 @@ async fn hostile_registries_are_refused() {
             "Bearer realm=\"ftp://127.0.0.1/token\"",
             "names no usable address",
         ),
-        ("Bearer realm=\"x\" y", "requires credentials"),
+        ("Bearer realm=\"x\" y", "in no way that is supported"),
     ] {
         let head = format!("401 Unauthorized\r\nWWW-Authenticate: {challenge}");
         check(refused(move |_| Reply::text(&head, "")).await, words);
@@ -344,6 +347,7 @@ async fn a_registry_of_another_machine_is_spoken_to_by_https() {
     let network = |trust: Trust| Network {
         resolver: Resolver::fixed(|_| vec!["127.0.0.1".parse().unwrap()]),
         trust: Arc::new(trust),
+        credentials: CredentialFiles::none(),
     };
     let name = |host: &str| reference(&format!("{host}:{}/app", server.port));
     let known = || network(Trust::new(Some(authority.file())));

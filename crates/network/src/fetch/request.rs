@@ -133,6 +133,10 @@ impl FetchRequest {
         &self.url
     }
 
+    pub fn has_body(&self) -> bool {
+        !self.body.is_empty()
+    }
+
     /// Returns the request after a redirect (RFC 9110, section 15.4). To another origin it has no credentials.
     ///
     /// # Errors

@@ -100,7 +100,7 @@ impl Url {
     }
 
     /// Compares scheme, host and port: the scope of a credential.
-    pub(super) fn same_origin(&self, other: &Self) -> bool {
+    pub fn same_origin(&self, other: &Self) -> bool {
         self.scheme == other.scheme && self.host == other.host && self.port == other.port
     }
 

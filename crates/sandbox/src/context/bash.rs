@@ -102,6 +102,7 @@ mod tests {
         let variables = variables.iter();
         Code {
             code: code.to_owned(),
+            user: None,
             timeout: Timeout::seconds(1),
             variables: variables
                 .map(|(name, value)| (name.parse().unwrap(), (*value).to_owned()))

@@ -36,6 +36,7 @@ async fn execute_for(
     let code = Code {
         code: code.to_owned(),
         timeout,
+        user: None,
         variables: Vec::new(),
     };
     execute_code(sandbox, language, code).await
@@ -67,6 +68,7 @@ fn variables_of_an_execution_hold_while_it_runs() {
             let code = Code {
                 code: code.to_owned(),
                 timeout: Timeout::seconds(30),
+                user: None,
                 variables: variables
                     .map(|(name, value)| (name.parse().unwrap(), (*value).to_owned()))
                     .collect(),
@@ -369,12 +371,13 @@ fn an_interpreter_that_ends_is_told_and_replaced() {
         let (after, _) = execute(&sandbox, Language::Python, "print('x' in globals())").await;
         assert_eq!((after.execution_count, after.exit_code), (1, 0));
         let made = sandbox
-            .create_context(Language::Python, Some("/tmp".to_owned()))
+            .create_context(Language::Python, Some("/tmp".to_owned()), None)
             .await
             .unwrap();
         let code = Code {
             code: "import os; os.getcwd()".to_owned(),
             timeout: Timeout::seconds(30),
+            user: None,
             variables: Vec::new(),
         };
         let (sender, _output) = mpsc::channel(16);

@@ -107,6 +107,7 @@ fn a_paused_sandbox_refuses_what_needs_its_processes() {
         say(&sandbox, "echo kept > file").await;
         let code = || Code {
             code: "x = 1".to_owned(),
+            user: None,
             variables: Vec::new(),
             timeout: Timeout::seconds(30),
         };
@@ -142,7 +143,7 @@ fn a_paused_sandbox_refuses_what_needs_its_processes() {
                 .map(drop)
                 .unwrap_err(),
             sandbox
-                .create_context(Language::Bash, None)
+                .create_context(Language::Bash, None, None)
                 .await
                 .map(drop)
                 .unwrap_err(),
@@ -186,6 +187,7 @@ fn time_limits_stand_still_in_a_pause() {
             code: "print('up', flush=True)\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n6 * 7"
                 .to_owned(),
             timeout: Timeout::seconds(4),
+            user: None,
             variables: Vec::new(),
         };
         let executing = sandbox.spawn_execution(ContextChoice::Default(Language::Python), code, output);

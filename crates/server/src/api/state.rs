@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use ringfence_container::sandboxes::Sandboxes as Containers;
 use ringfence_images::Network;
 use ringfence_records::audit::RedactedLog;
 use ringfence_sandbox::Sandboxes;
@@ -41,6 +42,8 @@ pub struct Api {
     /// Time at which sandboxes were measured for a request.
     pub(super) measured: Mutex<Option<Instant>>,
     pub(super) sandboxes: Arc<Sandboxes>,
+    /// Containers of templates, which only the server's user makes.
+    pub(super) containers: Arc<Containers>,
     /// Questions to people, and the other records that are shown.
     pub(super) questions: Arc<Hub>,
     pub(super) e2b: ringfence_e2b::Service,
@@ -60,6 +63,8 @@ pub struct Api {
 #[derive(Debug)]
 pub struct RecordedSandboxes {
     pub sandboxes: Sandboxes,
+    /// Containers of templates.
+    pub containers: Arc<Containers>,
     pub log: RedactedLog,
     pub sources: Sources,
     /// Images of the server's user on which keys may build templates of E2B's.
@@ -79,6 +84,7 @@ impl Api {
     ) -> Arc<Self> {
         let RecordedSandboxes {
             sandboxes,
+            containers,
             log,
             sources,
             template_images,
@@ -103,6 +109,7 @@ impl Api {
             jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
             librechat: ringfence_librechat::Service::new(Arc::clone(&sandboxes)),
             sandboxes,
+            containers,
             registries,
             pulls: Arc::new(Semaphore::new(images::MAX_PULLS)),
             log,
@@ -128,6 +135,11 @@ impl Api {
     /// calls. The listeners still serve.
     pub async fn stop(&self) -> usize {
         self.invocations.stop().await
+    }
+
+    /// Returns the containers of templates.
+    pub fn containers(&self) -> &Arc<Containers> {
+        &self.containers
     }
 
     /// Waits until every call has ended, and ends all sessions and sandboxes. The listeners have ended before.

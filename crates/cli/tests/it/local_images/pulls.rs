@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -12,7 +13,10 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::root_archive;
-use crate::support::Dir;
+use crate::support::{Dir, finish};
+
+/// `user:s3cret` in Base64.
+const PAIR: &str = "dXNlcjpzM2NyZXQ=";
 
 /// Returns the answers of a registry with one image, whose only layer is an archive.
 pub(crate) fn answers(archive: &Path) -> HashMap<String, Vec<u8>> {
@@ -85,6 +89,12 @@ fn answer(answers: &HashMap<String, Vec<u8>>, request: &str) -> Reply {
     if path.starts_with("/v2/silent/") {
         return Reply::Silence;
     }
+    // The same image for whoever has the password.
+    let is_private = path.starts_with("/v2/private/");
+    if is_private && !request.contains(&format!("authorization: Basic {PAIR}\r\n")) {
+        return Reply::text("401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"r\"", "{}");
+    }
+    let path = &path.replacen("/v2/private/", "/v2/app/", 1);
     let (status, body) = match answers.get(path) {
         Some(body) => ("200 OK", &body[..]),
         None => ("404 Not Found", &b""[..]),
@@ -116,6 +126,53 @@ fn a_pulled_image_gives_its_variables_and_its_directory() {
     );
     let missing = dir.run(["image", "pull", &name.replace("/app:1", "/app:2")]);
     missing.refused(125, "cannot pull the image: the registry has no such image");
+}
+
+#[test]
+fn credentials_stay_outside() {
+    let dir = Dir::new();
+    let registry = Registry::start(answers(&root_archive(&dir)));
+    let host = format!("127.0.0.1:{}", registry.port);
+    let name = format!("{host}/private:1");
+    let file = dir.write(
+        "home/config.json",
+        json!({"auths": {&host: {"auth": PAIR}}}).to_string(),
+    );
+    let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    let pull = |variables: &[(&str, &Path)]| {
+        let mut command = dir.command(["image", "pull", &name]);
+        let pulled = finish(command.envs(variables.iter().copied()), b"");
+        assert!(
+            !pulled.stderr.contains(PAIR) && !pulled.stderr.contains("s3cret"),
+            "{pulled:?}"
+        );
+        pulled
+    };
+    let docker = [("DOCKER_CONFIG", file.parent().unwrap())];
+    let empty = dir.write("empty.json", "{}");
+    mode(0o602);
+    pull(&docker).refused(
+        125,
+        "expected a file that only its user can write, found mode 602",
+    );
+    mode(0o600);
+    let denied = pull(&[docker[0], ("REGISTRY_AUTH_FILE", &empty)]);
+    denied.refused(125, &format!("found none for {host} in {}", empty.display()));
+    assert!(
+        denied.stderr.contains(&format!("docker login {host}")),
+        "{denied:?}"
+    );
+    pull(&docker).ok();
+    // A guest sees no file of the user's, by whichever path.
+    let read = format!(": < {}", file.display());
+    let outside = finish(dir.program("bash").args(["-c", &read]), b"");
+    assert_eq!(outside.status, 0, "{outside:?}");
+    for options in [&["--image", &name][..], &[]] {
+        let inside = dir.run([&["run", "-l", "bash", "-c", &read], options].concat());
+        // The image's shell is another one, with words and a status of its own.
+        assert!(matches!(inside.status, 1 | 2), "{inside:?}");
+        assert!(inside.stderr.contains("No such file"), "{inside:?}");
+    }
 }
 
 #[test]

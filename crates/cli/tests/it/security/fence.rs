@@ -2,8 +2,9 @@
 //! forbidden.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -191,6 +192,22 @@ impl Fence {
         let mut command = self.command(Path::new("/usr/bin/env"));
         command.arg(variable).arg(&self.ringfence).args(args);
         command
+    }
+
+    /// Sends a request to the server's private socket, and returns the answer.
+    pub(super) fn ask(&self, line: &str, body: &str) -> String {
+        let socket = self.dir.path("run/ringfence/engine.sock");
+        let mut stream = UnixStream::connect(socket).unwrap();
+        write!(
+            stream,
+            "{line} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// Returns the command `ringfence run OPTIONS`.

@@ -236,6 +236,58 @@ print(subprocess.run(['/tmp/set', '-u'], capture_output=True, text=True).stdout,
 }
 
 #[test]
+fn an_interpreter_is_one_users() {
+    let Some(fence) = Fence::root().map(Fence::with_engine) else {
+        return;
+    };
+    create(&fence, &[]).ok();
+    sh(&fence, "box", USERS).ok();
+    let run = |user: &[&str], code: &str| {
+        let run = [&["sandbox", "run", "box", "-c", code], user].concat();
+        finish(&mut fence.product("A=b", &run), b"")
+    };
+    let ada = &["-u", "ada"][..];
+    assert_eq!(
+        run(&[], "import os; kept = 1; os.getuid(), os.getgroups()").ok(),
+        "(0, [])\n"
+    );
+    assert_eq!(
+        run(ada, "import os; own = 7; os.getuid(), os.getgroups()").ok(),
+        "(1000, [44])\n"
+    );
+    assert_eq!(run(ada, "own, 'kept' in globals()").ok(), "(7, False)\n");
+    assert_eq!(
+        run(&["--as=root"], "kept, 'own' in globals()").ok(),
+        "(1, False)\n"
+    );
+    assert_eq!(run(&[], "open('/secret').read()").ok(), "'secret\\n'\n");
+    let denied = run(ada, "open('/secret')");
+    assert_eq!(denied.status, 1, "{denied:?}");
+    assert!(
+        denied
+            .stderr
+            .ends_with("[Errno 13] Permission denied: '/secret'\n"),
+        "{denied:?}"
+    );
+    let shell = run(&["-u", "ada", "-l", "bash"], "id -u; cat /secret");
+    assert_eq!((shell.status, shell.stdout.as_str()), (1, "1000\n"), "{shell:?}");
+    run(&["-u", "bob"], "1").refused(125, "no user `bob`");
+    let named = |user: &str| {
+        fence.ask(
+            "POST /v1/sandboxes/box/run",
+            &format!(r#"{{"code": "1", "context": "python", "user": "{user}"}}"#),
+        )
+    };
+    assert!(named("root").contains(r#""value":"1""#), "{}", named("root"));
+    let refused = named("ada");
+    assert!(refused.starts_with("HTTP/1.1 422 "), "{refused}");
+    assert!(
+        refused.contains("belongs to the user `root`, and not to `ada`"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_user_that_is_none_starts_nothing() {
     let Some(fence) = Fence::root().map(Fence::with_engine) else {
         return;

@@ -96,6 +96,9 @@ struct RunCode {
     language: Option<Language>,
     /// Id of the context that runs it.
     context: Option<String>,
+    /// User that runs it, in a sandbox with the fence `box`: a name of its /etc/passwd, or a number. Each user has default
+    /// contexts of its own. With `context`, that one's user, else the code is refused.
+    user: Option<String>,
     /// Time after which it is interrupted; 300 s by default.
     timeout: Option<Timeout>,
 }
@@ -107,6 +110,8 @@ struct CreateContext {
     language: Language,
     /// Working directory.
     cwd: Option<String>,
+    /// Its user, in a sandbox with the fence `box`: a name of its /etc/passwd, or a number.
+    user: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -134,10 +139,11 @@ async fn run(
         code,
         language,
         context,
+        user,
         timeout,
     } = body::json(request).await?;
     let described = Extension(Described(
-        json!({"code": code, "language": language, "context": context}),
+        json!({"code": code, "language": language, "context": context, "user": user}),
     ));
     let context = match (context, language) {
         (Some(_), Some(_)) => {
@@ -148,6 +154,7 @@ async fn run(
     };
     let code = Code {
         code,
+        user,
         timeout: timeout.unwrap_or(TIMEOUT),
         variables: Vec::new(),
     };
@@ -212,8 +219,8 @@ async fn next(running: Option<Running>) -> Option<(Piece, Option<Running>)> {
 }
 
 async fn create(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
-    let CreateContext { language, cwd } = body::json(request).await?;
-    let made = sandbox.create_context(language, cwd).await?;
+    let CreateContext { language, cwd, user } = body::json(request).await?;
+    let made = sandbox.create_context(language, cwd, user).await?;
     Ok(Json(made).into_response())
 }
 

@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use ringfence_container::sandboxes::SandboxInfo as ContainerInfo;
 use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, Pids, Scope, Timeout};
 use ringfence_sandbox::{
     Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName,
@@ -171,6 +172,25 @@ struct ListQuery {
 #[derive(Debug, Serialize, JsonSchema)]
 struct SandboxList {
     sandboxes: Vec<ListedSandbox>,
+    /// Containers of templates, in lists of the server's user without metadata, which they have not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    containers: Option<Vec<ListedContainer>>,
+}
+
+/// A container of a template.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedContainer {
+    name: String,
+    /// Its container engine: docker or podman.
+    engine: &'static str,
+    template: String,
+    state: String,
+    age_seconds: f64,
+    /// Seconds until its end.
+    left_seconds: f64,
+    /// The user on whose behalf the server's user acts on it; present in a list of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -368,7 +388,13 @@ async fn list(
             own.map(|info| ListedSandbox { info, owner: None }).collect()
         }
     };
-    Ok(Json(SandboxList { sandboxes }).into_response())
+    let has_containers = client.is_owner && metadata.is_empty();
+    let containers = has_containers.then(|| list_containers(&api, &client, &query));
+    let list = SandboxList {
+        sandboxes,
+        containers,
+    };
+    Ok(Json(list).into_response())
 }
 
 /// Lists the sandboxes of all users and keys.
@@ -402,6 +428,29 @@ fn list_all(
         }
     };
     Ok(api.sandboxes.list_all(metadata).into_iter().map(listed).collect())
+}
+
+/// Lists the containers of templates, of one user or of all.
+fn list_containers(api: &Api, client: &Client, query: &ListQuery) -> Vec<ListedContainer> {
+    let listed = |user: Option<Scope>, info: ContainerInfo| ListedContainer {
+        name: info.name,
+        engine: info.engine.as_str(),
+        template: info.template,
+        state: info.state,
+        age_seconds: info.age_seconds,
+        left_seconds: info.left_seconds,
+        user: user.map(|user| user.as_str().to_owned()),
+    };
+    match query.all {
+        true => {
+            let all = api.containers.list_all().into_iter();
+            all.map(|(user, info)| listed(Some(user), info)).collect()
+        }
+        false => {
+            let own = api.containers.list(&client.scope).into_iter();
+            own.map(|info| listed(None, info)).collect()
+        }
+    }
 }
 
 async fn get(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
