@@ -1,7 +1,7 @@
 //! Copies of files and directories between this machine and a sandbox: `ringfence sandbox cp`.
 
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
@@ -92,7 +92,11 @@ impl Sandbox {
         };
         let found = options.named_paths.resolve(Path::new(from)).map_err(unusable)?;
         if !found.path.is_dir() {
-            let file = options.named_paths.open(&found.path).map_err(unusable)?;
+            let file = options.named_paths.open_content(&found.path).map_err(unusable)?;
+            let file = file.ok_or_else(|| Error::Copy {
+                message: format!("expected a file or a directory, and {from} is a FIFO, a socket or a device"),
+                hint: "read it with another program, and copy its output from standard input: `cp - NAME:/PATH`",
+            })?;
             return self.copy_file_in(file, from, to).await.map(Copied::file);
         }
         let (handle, path) = options
@@ -194,6 +198,7 @@ impl Sandbox {
             (true, "-") => self.directory_to_stdout(from).await,
             (false, to) => {
                 let to = destination(from, to, options)?;
+                refuse_special(&to)?;
                 self.receive_file(from, &entry, &to).await.map(received)
             }
             (true, to) => self.directory_to(from, to, options, progress).await,
@@ -398,6 +403,22 @@ fn destination(from: &str, to: &str, options: &CopyOptions) -> Result<PathBuf, E
     match Path::new(from).file_name() {
         Some(name) if to.ends_with('/') || found.is_dir() => resolve(&found.join(name), options),
         _ => Ok(found),
+    }
+}
+
+/// Refuses to write to a FIFO, whose opening would wait for a reader, and to a socket. Descriptors of this process, such as the pipe
+/// of `/dev/stdout`, are open already.
+fn refuse_special(to: &Path) -> Result<(), Error> {
+    let found = to.symlink_metadata().map(|found| found.file_type());
+    match found.is_ok_and(|found| found.is_fifo() || found.is_socket()) {
+        false => Ok(()),
+        true => Err(Error::Copy {
+            message: format!(
+                "expected a file, a device or nothing at {}, found a FIFO or a socket",
+                to.display()
+            ),
+            hint: "copy to standard output, and pass that on: `cp NAME:/PATH -`",
+        }),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::task::Poll;
 
 use hyper::Method;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::client::{Body, Client, Error, query};
@@ -149,11 +150,29 @@ impl Sandbox {
     ///
     /// # Errors
     /// If it cannot be started, or the connection breaks.
-    pub async fn attach(&self, mut process: Value, input: Input) -> Result<Ended, Error> {
+    pub async fn attach(&self, process: Value, input: Input) -> Result<Ended, Error> {
+        // Before the terminal is raw: from then on no signal may end this process.
+        let ending = match input {
+            Input::Terminal => Some(EndingSignals::new().map_err(|error| Error::Broken(error.to_string()))?),
+            Input::None | Input::Stdin => None,
+        };
         let raw = match input {
             Input::Terminal => RawMode::enter().map_err(|error| Error::Broken(error.to_string()))?,
             Input::None | Input::Stdin => None,
         };
+        let attached = self.attached(process, input);
+        let ended = match ending {
+            None => attached.await,
+            Some(ending) => tokio::select! {
+                ended = attached => ended,
+                signal = ending.received() => Ok(signalled(signal)),
+            },
+        };
+        drop(raw);
+        ended
+    }
+
+    async fn attached(&self, mut process: Value, input: Input) -> Result<Ended, Error> {
         if input == Input::Terminal {
             let (columns, rows) = terminal::size().unwrap_or((80, 24));
             process["terminal"] = json!({"columns": columns, "rows": rows});
@@ -180,26 +199,22 @@ impl Sandbox {
         };
         let resizing = self.follow_size(below("/resize", &[]), input);
         let following = follow(events, write);
-        let ending = ended_by_signal(input);
         let interrupting = async {
             match input {
                 Input::Terminal => self.interrupted_by_key(below("/resize", &[]), keys).await,
                 Input::None | Input::Stdin => self.pass_interrupts(below("/signal", &[])).await,
             }
         };
-        tokio::pin!(feeding, resizing, following, ending, interrupting);
+        tokio::pin!(feeding, resizing, following, interrupting);
         let mut fed = false;
-        let ended = loop {
+        loop {
             tokio::select! {
-                ended = &mut following => break ended,
+                ended = &mut following => return ended,
                 () = &mut feeding, if !fed => fed = true,
                 () = &mut resizing => {}
-                ended = &mut ending => break Ok(ended),
-                () = &mut interrupting => break Ok(signalled(SignalKind::interrupt())),
+                () = &mut interrupting => return Ok(signalled(SignalKind::interrupt())),
             }
-        };
-        drop(raw);
-        ended
+        }
     }
 
     /// Passes every SIGINT on to a process. Resolves at one while the sandbox is paused: the process cannot respond to it.
@@ -426,20 +441,31 @@ pub(crate) fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<io:
     receiver
 }
 
-/// Resolves when a signal is to end the caller, whose terminal must be restored before. Without a terminal the signal ends
-/// it at once.
-async fn ended_by_signal(input: Input) -> Ended {
-    if input == Input::Terminal
-        && let Ok(mut terminate) = signal(SignalKind::terminate())
-        && let Ok(mut hang_up) = signal(SignalKind::hangup())
-    {
-        let number = tokio::select! {
-            _ = terminate.recv() => SignalKind::terminate(),
-            _ = hang_up.recv() => SignalKind::hangup(),
-        };
-        return signalled(number);
+/// The signals that end a caller whose terminal must be restored before. Without a terminal they end it at once.
+struct EndingSignals([(SignalKind, Signal); 4]);
+
+impl EndingSignals {
+    fn new() -> io::Result<Self> {
+        let caught = |kind| Ok::<_, io::Error>((kind, signal(kind)?));
+        Ok(Self([
+            caught(SignalKind::terminate())?,
+            caught(SignalKind::hangup())?,
+            // Not those of keys, which are bytes now, but of other programs.
+            caught(SignalKind::interrupt())?,
+            caught(SignalKind::quit())?,
+        ]))
     }
-    std::future::pending().await
+
+    /// Returns the first one.
+    async fn received(mut self) -> SignalKind {
+        std::future::poll_fn(|context| {
+            let mut all = self.0.iter_mut();
+            let received =
+                all.find_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
+            received.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
 }
 
 fn signalled(number: SignalKind) -> Ended {

@@ -72,6 +72,11 @@ pub enum Error {
     /// The sandbox's programs may not listen on ports.
     #[error("the sandbox was created without `ports`")]
     NoPorts,
+    /// The server's proxy listens on the port.
+    #[error(
+        "the port {0} of the sandbox is the server's own: its proxy for the sandbox's programs listens there"
+    )]
+    OwnPort(u16),
     /// No program listens on the port at 127.0.0.1.
     #[error("nothing listens on the port {0} of the sandbox")]
     NothingListens(u16),
@@ -222,7 +227,8 @@ impl Error {
             | Self::NoIds(_)
             | Self::OtherUser { .. }
             | Self::NoDirectory { .. }
-            | Self::NoPorts => ErrorKind::InvalidArguments,
+            | Self::NoPorts
+            | Self::OwnPort(_) => ErrorKind::InvalidArguments,
             // The limit of processes.
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => ErrorKind::LimitExceeded,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
@@ -276,6 +282,7 @@ impl Error {
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),
             Self::NoPorts => "create one with `ports`: its programs may listen on TCP ports then".to_owned(),
+            Self::OwnPort(_) => "let the program listen on another port, such as 8000".to_owned(),
             Self::NothingListens(_) => {
                 "start a program that listens there, at 127.0.0.1 or 0.0.0.0".to_owned()
             }
@@ -307,7 +314,7 @@ impl Error {
                     .to_owned()
             }
             Self::FileKilled(_) => "send it again, and see which of its programs kills others".to_owned(),
-            Self::File(error) => file_hint(error.kind).to_owned(),
+            Self::File(error) => file_hint(error).to_owned(),
             Self::Local(error) => error.hint().person().into_owned(),
             Self::Container(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),
@@ -326,12 +333,19 @@ fn not_started(error: &NotRun) -> String {
     }
 }
 
-fn file_hint(kind: FileErrorKind) -> &'static str {
-    match kind {
+fn file_hint(error: &FileError) -> &'static str {
+    match error.kind {
         FileErrorKind::NotFound => "list the directory to see what is there",
         FileErrorKind::NoSpace => "remove files, or create a sandbox with a larger `disk`",
+        // No system call failed: it was refused before.
+        FileErrorKind::Denied if error.errno == 0 => {
+            "read files of a process by its number, or by a command that runs in the sandbox"
+        }
         FileErrorKind::Denied | FileErrorKind::ReadOnly => {
             "write below /workspace, /tmp or /output: the rest belongs to the machine"
+        }
+        FileErrorKind::Busy => {
+            "it is a mount point, or in use: name another path, or change it by a command in the sandbox"
         }
         _ => "correct the path",
     }

@@ -52,8 +52,8 @@ pub struct Operating {
     memory_kills: MemoryKills,
 }
 
-/// The files of a sandbox, for one of its users. Operations have the rights of the sandbox's own user, for
-/// any user.
+/// The files of a sandbox, for one of its users. Operations have that user's rights; what the user makes where root alone may
+/// write is made for the user.
 #[derive(Debug, Clone, Copy)]
 pub struct Files<'a> {
     sandbox: &'a Sandbox,
@@ -76,7 +76,7 @@ pub struct FileReader {
 }
 
 impl Sandbox {
-    /// Returns the sandbox's files. New files belong to `user`, or to the sandbox's own user if `None`.
+    /// Returns the sandbox's files, as `user` may use them, or the sandbox's own user if `None`.
     pub const fn files_of<'a>(&'a self, user: Option<&'a str>) -> Files<'a> {
         Files { sandbox: self, user }
     }

@@ -41,7 +41,7 @@ pub use error::{Error, ErrorKind, ImageError};
 pub use events::{LifeEvent, LifeEventType, LifeEvents, LifeItem};
 pub use id::{SandboxId, SandboxName};
 pub use meter::{Consumption, ConsumptionByOwner};
-pub use ports::PortReader;
+pub use ports::{PROXY_PORT, PortReader};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, MAX_CONNECTIONS, Sandbox};
 pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Tag, Template, new_tags};

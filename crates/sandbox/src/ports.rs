@@ -3,11 +3,17 @@
 use std::sync::Arc;
 
 use ringfence_jail::init::files::Operation;
+use ringfence_jail::init::frames::PROXY_PORTS;
+use ringfence_policy::Network;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::error::Error;
 use super::files::Operating;
+use super::place::Place;
 use super::sandbox::{MAX_CONNECTIONS, Sandbox};
+
+/// Port of the server's proxy in sandboxes, which nobody reaches from outside.
+pub const PROXY_PORT: u16 = PROXY_PORTS.start;
 
 /// The bytes that a port sends. Dropping it closes the connection.
 #[derive(Debug)]
@@ -21,11 +27,14 @@ impl Sandbox {
     /// direction.
     ///
     /// # Errors
-    /// If its programs have no ports, none listens there, or there are 16 connections.
+    /// If its programs have no ports, the port is the server's own, none listens there, or there are 16 connections.
     pub async fn connect(&self, port: u16) -> Result<(PortReader, mpsc::Sender<Vec<u8>>), Error> {
         // The sockets of its programs are what matters: with hosts to reach, they have them, too.
         if !self.request().ports {
             return Err(Error::NoPorts);
+        }
+        if self.is_own_port(port) {
+            return Err(Error::OwnPort(port));
         }
         let permit = Arc::clone(&self.connections).try_acquire_owned();
         let permit = permit.map_err(|_| Error::Full {
@@ -41,6 +50,15 @@ impl Sandbox {
             _permit: permit,
         };
         Ok((reader, sending))
+    }
+
+    /// Returns `true` for a port at which the server's proxy listens inside, for programs of the sandbox alone: visitors would
+    /// reach the hosts that those may reach. In a container with hosts, each process has a proxy.
+    fn is_own_port(&self, port: u16) -> bool {
+        let has_hosts =
+            matches!(self.request().network(), Network::Allowlist(policy) if !policy.allowed.is_empty());
+        let is_container = self.of_place(|place| matches!(place, Place::Container(_))) == Some(true);
+        port == PROXY_PORT || has_hosts && is_container && PROXY_PORTS.contains(&port)
     }
 }
 

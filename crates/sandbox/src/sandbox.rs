@@ -289,7 +289,7 @@ impl Sandbox {
         MemoryKills::since_now(&self.place)
     }
 
-    fn of_place<T>(&self, read: impl FnOnce(&Place) -> T) -> Option<T> {
+    pub(crate) fn of_place<T>(&self, read: impl FnOnce(&Place) -> T) -> Option<T> {
         lock(&self.place).as_ref().map(read)
     }
 

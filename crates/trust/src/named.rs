@@ -101,6 +101,26 @@ impl NamedPaths {
         Ok(())
     }
 
+    /// Opens a regular file for reading, or any file by a descriptor of this process, such as the pipe of `/dev/stdin`. `None` for
+    /// a FIFO, socket or device: opening one can block, and reading one need not end.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`], and if it cannot be opened.
+    pub fn open_content(&self, path: &Path) -> Result<Option<File>, NamedPathError> {
+        let found = self.resolve(path)?;
+        if is_own_descriptor(&found.path) {
+            return Ok(Some(open_resolved(&found.path, OFlags::empty())?));
+        }
+        let is_regular = |found: &Metadata| found.is_file() || found.is_dir();
+        if !is_regular(&metadata(&found.path)?) {
+            return Ok(None);
+        }
+        // One may have taken its place.
+        let file = open_resolved(&found.path, OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let is_regular = is_regular(&file.metadata()?);
+        Ok(is_regular.then_some(file))
+    }
+
     /// Opens a path of any type for reading. Blocks on a FIFO without a writer.
     ///
     /// # Errors
@@ -288,5 +308,14 @@ mod tests {
             let refused = dir.paths().open_file(&path).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{refused}");
         }
+        for special in [dir.path("fifo"), "/dev/zero".into()] {
+            assert!(dir.paths().open_content(&special).unwrap().is_none());
+        }
+        assert!(
+            dir.paths()
+                .open_content(&dir.path("secret/key"))
+                .unwrap()
+                .is_some()
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::source::Source;
 
 /// Maximum number of lines below a crate's `src`, tests among them.
-const MAX: usize = 20_000;
+const MAX: usize = 20_500;
 
 /// Crates with a smaller maximum: they are to hold one thing alone.
 const SMALLER: &[(&str, usize, &str)] = &[(
@@ -52,7 +52,7 @@ mod tests {
         ];
         let found = check(&sources);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("crates/b has 20001 lines"), "{found:?}");
+        assert!(found[0].starts_with("crates/b has 20501 lines"), "{found:?}");
     }
 
     #[test]

@@ -17,18 +17,18 @@ const MAX_LINKS: usize = 40;
 /// Describes a file. A link is described with the type and mode of what it leads to.
 pub(super) async fn stat(opened: &Opened, files: Files<'_>, path: String) -> Result<Value, RpcError> {
     let entry: Entry = files.change(&Operation::Stat { path }).await?;
-    Ok(followed(opened, &entry).await)
+    Ok(followed(opened, files, &entry).await)
 }
 
 /// Describes an entry: a link with the type and mode of what it leads to, if that is there.
-pub(super) async fn followed(opened: &Opened, entry: &Entry) -> Value {
+pub(super) async fn followed(opened: &Opened, files: Files<'_>, entry: &Entry) -> Value {
     let mut info = described(opened, entry);
     let mut current = entry.clone();
     for _ in 0..MAX_LINKS {
         let Some(target) = &current.target else { break };
         let parent = current.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let path = normal(parent, target);
-        let Ok(next) = opened.sandbox.change::<Entry>(&Operation::Stat { path }).await else {
+        let Ok(next) = files.change::<Entry>(&Operation::Stat { path }).await else {
             return info;
         };
         current = next;

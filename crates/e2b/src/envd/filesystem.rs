@@ -91,7 +91,7 @@ async fn list(opened: &Opened, files: Files<'_>, path: String, depth: usize) -> 
     for entry in entries {
         links += usize::from(entry.target.is_some());
         infos.push(match entry.target.is_some() && links <= MAX_FOLLOWED {
-            true => followed(opened, entry).await,
+            true => followed(opened, files, entry).await,
             false => described(opened, entry),
         });
     }

@@ -106,7 +106,7 @@ impl User {
         }
     }
 
-    /// Returns the files of a sandbox, in which what is made belongs to this user.
+    /// Returns the files of a sandbox, with this user's rights.
     pub(super) fn files<'a>(&'a self, sandbox: &'a Sandbox) -> Files<'a> {
         sandbox.files_of(self.name())
     }

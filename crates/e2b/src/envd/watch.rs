@@ -60,6 +60,7 @@ impl Watcher {
         };
         let mut watcher = Self {
             operating: user.files(&opened.sandbox).operate(&operation).await?,
+            user: user.clone(),
             path,
             include_entry: asked.include_entry,
             lines: Vec::new(),
@@ -120,7 +121,7 @@ impl Watcher {
         if self.include_entry && has_entry {
             // It may have gone since.
             let path = format!("{}/{}", self.path.trim_end_matches('/'), event.path);
-            entry = entry::stat(opened, opened.sandbox.files_of(None), path)
+            entry = entry::stat(opened, self.user.files(&opened.sandbox), path)
                 .await
                 .ok();
         }

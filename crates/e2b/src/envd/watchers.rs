@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_sandbox::files::Operating;
 
+use super::paths::User;
+
 /// Maximum number of watchers per sandbox. Each takes a process inside.
 pub(super) const MAX: usize = 16;
 
@@ -16,6 +18,8 @@ pub(crate) struct Watchers(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Watcher
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pub(super) operating: Operating,
+    /// User whose rights it has.
+    pub(super) user: User,
     pub(super) path: String,
     pub(super) include_entry: bool,
     /// Bytes of lines that have arrived.

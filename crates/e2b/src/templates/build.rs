@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use ringfence_policy::{Account, EnvName, Outcome, Timeout};
-use ringfence_sandbox::files::{Entry, MadeDirectory, Operation};
+use ringfence_sandbox::files::{Entry, FileErrorKind, MadeDirectory, Operation};
 use ringfence_sandbox::output::{Item, Stream};
 use ringfence_sandbox::process::{CommandLine, NewProcess, Process};
 use ringfence_sandbox::{
-    NewSandbox, NewSnapshot, Sandbox, SandboxId, SandboxImage, SandboxLimits, SandboxName, Sandboxes,
-    SnapshotInfo, Tag, Template as Settings, new_tags,
+    Error as SandboxError, NewSandbox, NewSnapshot, Sandbox, SandboxId, SandboxImage, SandboxLimits,
+    SandboxName, Sandboxes, SnapshotInfo, Tag, Template as Settings, new_tags,
 };
 
 use super::files::Archive;
@@ -29,6 +29,8 @@ const MAX_LINE: usize = 2 * 1024;
 const LAST_LINES: usize = 10;
 const MAX_LAST_LINE: usize = 200;
 
+/// Makes the directory `$1` for `$2`, as `WORKDIR` of a Dockerfile does.
+const MAKE_DIRECTORY: &str = r#"[ -d "$1" ] || { mkdir -p -- "$1" && chown -- "$2" "$1"; }"#;
 /// Copies `$1/$2`, with another owner and mode if there are any, to `$3` as `COPY` of a Dockerfile does. The archive has the files of
 /// its step alone: where the last part of the path is a pattern, what lies in its directory are the matches.
 const COPY: &str = r#"set -e
@@ -354,9 +356,8 @@ impl Build {
             }
             Step::Directory(path) => {
                 let path = below(settings, path);
-                let operation = Operation::MakeDirectory { path: path.clone() };
-                let files = sandbox.files_of(user.as_deref());
-                files.change::<MadeDirectory>(&operation).await?;
+                self.make_directory(sandbox, &path, user.as_deref(), number)
+                    .await?;
                 settings.directory = Some(path);
                 Ok(())
             }
@@ -388,6 +389,33 @@ impl Build {
                 Ok(sandbox.remove_file(STAGING.to_owned()).await?)
             }
         }
+    }
+
+    /// Makes a directory for a user, by root where the user may not.
+    async fn make_directory(
+        &self,
+        sandbox: &Sandbox,
+        path: &str,
+        user: Option<&str>,
+        number: usize,
+    ) -> Result<(), Failure> {
+        let operation = Operation::MakeDirectory {
+            path: path.to_owned(),
+        };
+        let made = sandbox.files_of(user).change::<MadeDirectory>(&operation).await;
+        let is_denied =
+            matches!(&made, Err(SandboxError::File(error)) if error.kind == FileErrorKind::Denied);
+        let (true, Some(user)) = (is_denied, user) else {
+            return Ok(made.map(drop)?);
+        };
+        let words = ["sh", "-c", MAKE_DIRECTORY, "sh", path, &format!("{user}:")].map(str::to_owned);
+        let new = NewProcess {
+            command: CommandLine::Words(words.to_vec()),
+            user: Some(ROOT.to_owned()),
+            ..NewProcess::default()
+        };
+        let process = sandbox.start(new).await?;
+        self.follow(&process, number).await
     }
 
     /// Makes a user, unless it is there or a number, and checks that a process can become it.

@@ -66,7 +66,7 @@ const DEVICES: &[&str] = &[
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Port of the proxy on the guest's own loopback.
-pub(super) const PROXY_PORT: u16 = 3128;
+pub(super) const PROXY_PORT: u16 = ringfence_jail::init::frames::PROXY_PORTS.start;
 
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 sandbox\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n";

@@ -23,6 +23,8 @@ mod record;
 mod remove;
 mod rename;
 mod report;
+mod resolve;
+mod rights;
 mod staged;
 mod stream;
 mod watch;
@@ -76,9 +78,9 @@ const WHITEOUT: Kind = Kind::Other(b'W');
 /// Fingerprint of an empty directory.
 pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Runs one of the programs: `collect DIR BYTES`, `place DIR`, or an [`Operation`] by its arguments. New
-/// files of an operation belong to `owner`.
-pub(super) fn main(arguments: &[OsString], owner: Option<FileOwner>) -> ExitCode {
+/// Runs one of the programs: `collect DIR BYTES`, `place DIR`, or an [`Operation`] by its arguments. An operation is that of
+/// `user`, or of the process's own.
+pub(super) fn main(arguments: &[OsString], user: Option<FileOwner>) -> ExitCode {
     // A write beyond the limit on a file's size fails, as one on a full disk does, and leaves no staged file behind.
     let _ = sys::block_signals(&[libc::SIGXFSZ]);
     let (input, output) = (BufReader::new(io::stdin()), BufWriter::new(io::stdout()));
@@ -88,7 +90,7 @@ pub(super) fn main(arguments: &[OsString], owner: Option<FileOwner>) -> ExitCode
             None => Err(io::ErrorKind::InvalidInput.into()),
         },
         [verb, root] if verb == "place" => place(Path::new(root), input, output),
-        operation => return operate(operation, owner),
+        operation => return operate(operation, user),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -99,8 +101,8 @@ pub(super) fn main(arguments: &[OsString], owner: Option<FileOwner>) -> ExitCode
     }
 }
 
-fn operate(arguments: &[OsString], owner: Option<FileOwner>) -> ExitCode {
-    let done = Operation::parse(arguments).and_then(|operation| operate::operate(&operation, owner));
+fn operate(arguments: &[OsString], user: Option<FileOwner>) -> ExitCode {
+    let done = Operation::parse(arguments).and_then(|operation| operate::operate(&operation, user));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

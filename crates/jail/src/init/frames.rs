@@ -34,6 +34,8 @@ pub const OUTPUT_WINDOW: u32 = 256 * 1024;
 pub const INPUT_WINDOW: u32 = 64 * 1024;
 /// Maximum number of concurrent calls.
 pub const MAX_CALLS: usize = 64;
+/// Ports of the proxies of calls with a network, one for each; a guest may occupy them.
+pub const PROXY_PORTS: std::ops::Range<u16> = 3128..3128 + MAX_CALLS as u16;
 /// Data that either end may send on a connection before the other grants credit.
 pub const CONNECTION_WINDOW: u32 = 64 * 1024;
 /// Maximum number of concurrent guest connections. More wait.

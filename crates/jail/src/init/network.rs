@@ -13,12 +13,10 @@ use std::time::{Duration, Instant};
 use super::call::Interest;
 use super::channel::Channel;
 use super::frames::{
-    CONNECTION_WINDOW, MAX_CALLS, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CALL, MAX_PIECE, Report,
+    CONNECTION_WINDOW, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CALL, MAX_PIECE, PROXY_PORTS, Report,
 };
 use super::pending::Pending;
 
-/// Port of the first call with a network; a guest may occupy it.
-const FIRST_PORT: u16 = 3128;
 /// Pause after a failed accept: the shortage behind it lasts a while.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -60,7 +58,7 @@ struct Connection {
 impl Network {
     /// Starts to listen for a call's connections, and returns the port.
     pub(super) fn open(&mut self, call: u32) -> io::Result<u16> {
-        for port in (FIRST_PORT..).take(MAX_CALLS) {
+        for port in PROXY_PORTS {
             match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
                 Ok(listener) => {
                     listener.set_nonblocking(true)?;

@@ -96,16 +96,19 @@ impl User {
 
     /// Makes the calling process this user's, with its standard streams, irrevocably.
     pub(super) fn enter(&self) -> Result<(), StepError> {
-        // Programs open them anew as /dev/stdout, or by the terminal's name.
-        self.take_streams()?;
-        let groups = sys::set_groups(&self.groups);
-        groups
-            .and_then(|()| sys::set_ids(self.uid, self.gid))
-            .step(BECOME_USER)
+        self.enter_groups()?;
+        sys::set_ids(self.uid, self.gid).step(BECOME_USER)
     }
 
-    /// Gives the user the standard streams, which fails if one of its two ids does not exist in the sandbox.
-    pub(super) fn take_streams(&self) -> Result<(), StepError> {
+    /// Takes the user's supplementary groups, and gives the user the standard streams, which fails if one of its two ids does
+    /// not exist in the sandbox.
+    pub(super) fn enter_groups(&self) -> Result<(), StepError> {
+        // Programs open them anew as /dev/stdout, or by the terminal's name.
+        self.give_streams()?;
+        sys::set_groups(&self.groups).step(BECOME_USER)
+    }
+
+    fn give_streams(&self) -> Result<(), StepError> {
         let streams = (io::stdin(), io::stdout(), io::stderr());
         [streams.0.as_fd(), streams.1.as_fd(), streams.2.as_fd()]
             .into_iter()

@@ -89,8 +89,8 @@ enum Executed {
     /// The file operations of this executable.
     Files {
         arguments: Vec<OsString>,
-        /// Owner of the files that they create.
-        owner: Option<FileOwner>,
+        /// User whose operation it is; `None` for the init's.
+        user: Option<FileOwner>,
     },
 }
 
@@ -127,7 +127,7 @@ impl Execution {
         let changes = changes.map(OwnedFd::try_clone).transpose();
         let operation = Executed::Files {
             arguments: arguments.iter().map(OsString::from).collect(),
-            owner: None,
+            user: None,
         };
         Ok(Self {
             changes: changes.step("pass on the changes of the root")?,
@@ -167,12 +167,12 @@ impl Execution {
         Self { terminal, ..self }
     }
 
-    /// Runs the execution as another user. Files that a file operation creates belong to that user.
+    /// Runs the execution as another user.
     pub(super) fn of_user(self, user: Option<String>) -> Self {
         Self { user, ..self }
     }
 
-    /// Becomes the execution's user, if that is another one. A file operation keeps the init's rights.
+    /// Becomes the execution's user, if that is another one. A file operation takes the user's groups, and the ids later.
     fn enter_user(&mut self) -> Result<(), StepError> {
         let Some(wanted) = &self.user else { return Ok(()) };
         let user = User::find(wanted)?;
@@ -181,9 +181,9 @@ impl Execution {
                 user.complete(environment)?;
                 user.enter()
             }
-            Executed::Files { owner, .. } => {
-                *owner = Some(user.owner());
-                user.take_streams()
+            Executed::Files { user: of_files, .. } => {
+                *of_files = Some(user.owner());
+                user.enter_groups()
             }
         }
     }
@@ -196,11 +196,11 @@ impl Execution {
                 arguments,
                 environment,
             } => sys::execve(executable, arguments, environment),
-            Executed::Files { arguments, owner } => {
+            Executed::Files { arguments, user } => {
                 if let Err(error) = sys::replace_by_null(executed) {
                     return error;
                 }
-                let done = files::main(arguments, *owner) == ExitCode::SUCCESS;
+                let done = files::main(arguments, *user) == ExitCode::SUCCESS;
                 sys::exit_now(i32::from(!done))
             }
         }

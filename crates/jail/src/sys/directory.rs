@@ -24,6 +24,16 @@ pub(crate) fn open_at(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Returns `true` for a file of a file system of processes (proc(5)).
+pub(crate) fn is_of_processes(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is live and valid to write.
+    let asked = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) };
+    // Where the kernel does not say it, the answer that refuses more.
+    check_int(asked).is_err() || found.f_type == libc::PROC_SUPER_MAGIC
+}
+
 /// Returns the number of the mount that a file was opened in (statx(2), Linux 5.8); `None` if the kernel does not say it.
 pub(crate) fn mount_of(file: BorrowedFd<'_>) -> Option<u64> {
     // SAFETY: the structure is plain numbers, for which zero is a value.

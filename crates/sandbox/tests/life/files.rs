@@ -350,6 +350,48 @@ fn nothing_is_reached_that_programs_cannot_reach() {
             matches!(denied, FileErrorKind::ReadOnly | FileErrorKind::Denied),
             "{denied:?}"
         );
+        // What a program reads of itself would be the process of the operation here, which no program may look into.
+        say(
+            &sandbox,
+            "ln -s /proc/self/maps maps; sleep 1000 > /dev/null 2>&1 & echo $! > pid",
+        )
+        .await;
+        let program = load(&sandbox, "/workspace/pid", WHOLE).await.unwrap();
+        let program = String::from_utf8(program).unwrap().trim().to_owned();
+        for path in [
+            "/proc/self/maps",
+            "/proc/thread-self/status",
+            "/proc/self/root/etc/passwd",
+            "/proc/self/fdinfo/0",
+            "/workspace/maps",
+            &format!("/proc/{program}/root/etc/passwd"),
+        ] {
+            assert_eq!(run(&sandbox, &format!("cat {path}")).await.end.exit_code, 0);
+            let denied = load(&sandbox, path, WHOLE).await;
+            let text = format!("{denied:?}");
+            assert_eq!(kind(denied), FileErrorKind::Denied, "{path}");
+            assert!(text.contains("are closed to file operations"), "{path}: {text}");
+        }
+        let of_program = load(&sandbox, &format!("/proc/{program}/environ"), WHOLE).await;
+        assert!(of_program.unwrap().windows(5).any(|text| text == b"PATH="));
+        for path in ["/proc/self/fd", "/proc/self/map_files"] {
+            assert_eq!(run(&sandbox, &format!("ls {path}")).await.end.exit_code, 0);
+            let denied = kind(sandbox.list_files(path.to_owned(), 1).await);
+            assert_eq!(denied, FileErrorKind::Denied, "{path}");
+        }
+        // Its own number is in no list: every directory there is of a program that programs see.
+        let listed = sandbox.list_files("/proc".to_owned(), 1).await.unwrap();
+        let is_number = |entry: &&Entry| entry.name.bytes().all(|byte| byte.is_ascii_digit());
+        let numbers: Vec<_> = listed.entries.iter().filter(is_number).collect();
+        let seen = format!(
+            "ls -d {}",
+            numbers
+                .iter()
+                .map(|entry| entry.path.as_str())
+                .collect::<Vec<_>>()
+                .join(" ")
+        );
+        assert_eq!(run(&sandbox, &seen).await.end.exit_code, 0, "{seen}");
         // A link that a program made leads no further than the program.
         say(&sandbox, "ln -s /etc/shadow way").await;
         assert_eq!(

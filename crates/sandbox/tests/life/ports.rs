@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::Pids;
-use ringfence_sandbox::{Error, ErrorKind, NewSandbox, PortReader, Sandbox, SandboxLimits};
+use ringfence_sandbox::{Error, ErrorKind, NewSandbox, PROXY_PORT, PortReader, Sandbox, SandboxLimits};
 
 use crate::support::{Server, Test, line, run, say, with_server};
 
@@ -20,6 +20,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "a_sandbox_without_ports_has_no_sockets",
         a_sandbox_without_ports_has_no_sockets,
+    ),
+    (
+        "the_proxy_of_a_sandbox_has_no_visitors",
+        the_proxy_of_a_sandbox_has_no_visitors,
     ),
     ("connections_are_bounded", connections_are_bounded),
     (
@@ -135,6 +139,20 @@ fn a_port_leads_to_its_sandbox_alone() {
         assert_eq!(interfaces.trim(), "lo");
         assert_eq!(sandbox.info().allowed_hosts, Vec::<String>::new());
         assert_eq!(say(&sandbox, "env | grep -ci proxy || :").await, "0\n");
+    });
+}
+
+fn the_proxy_of_a_sandbox_has_no_visitors() {
+    with_server(async |server| {
+        let sandbox = with_ports(&server).await;
+        // Its programs reach it, which is what it is for.
+        assert_eq!(say(&sandbox, &dial(PROXY_PORT)).await, "connected\n");
+        let error = sandbox.connect(PROXY_PORT).await.unwrap_err();
+        assert!(matches!(error, Error::OwnPort(PROXY_PORT)), "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidArguments);
+        // The next port is theirs.
+        let error = sandbox.connect(PROXY_PORT + 1).await.unwrap_err();
+        assert!(matches!(error, Error::NothingListens(_)), "{error}");
     });
 }
 

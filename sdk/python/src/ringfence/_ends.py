@@ -25,6 +25,7 @@ _FILES = {
     "expected a regular file, found a fifo, socket or device": "not_a_file",
     "permission denied": "denied",
     "operation not permitted": "denied",
+    "links of /proc, and the process of a file operation, are closed to file operations": "denied",
     "read-only file system": "denied",
     "no space left on device": "no_space",
     "disk quota exceeded": "no_space",

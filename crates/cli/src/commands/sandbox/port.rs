@@ -24,6 +24,10 @@ pub(super) async fn port(args: &SandboxPortArgs, context: &Context) -> anyhow::R
         )
         .into());
     }
+    if args.port == ringfence_sandbox::PROXY_PORT {
+        let own = ringfence_sandbox::Error::OwnPort(args.port);
+        return Err(Failure::refused(own.to_string(), own.hint()).into());
+    }
     let address = args.listen.unwrap_or(SocketAddrV4::new(HOST, args.port));
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::refused(

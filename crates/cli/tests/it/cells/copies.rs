@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::json;
 
 use super::{Lab, Venue, everywhere};
-use crate::support::{entries, eventually};
+use crate::support::{entries, eventually, finish};
 
 #[test]
 fn files_are_copied_both_ways() {
@@ -84,6 +84,15 @@ fn a_copy_that_fails_changes_nothing() {
             .refused(2, "one of the paths must be in a sandbox");
         lab.sandbox(&["cp", "mine", "nosuch:/x"])
             .refused(125, "there is no sandbox `nosuch`");
+        // Opening one would wait for another program, or have no end.
+        finish(lab.world.dir.program("mkfifo").arg("fifo"), b"").ok();
+        for special in ["fifo", "/dev/zero"] {
+            lab.sandbox(&["cp", special, "lab:/workspace/theirs"])
+                .refused(125, &format!("{special} is a FIFO, a socket or a device"));
+        }
+        lab.sandbox(&["cp", "lab:/workspace/theirs", "fifo"])
+            .refused(125, "found a FIFO or a socket");
+        fs::remove_file(lab.world.dir.path("work/fifo")).unwrap();
         // A source that breaks off: a directory can be opened, not read.
         let directory = File::open(lab.world.dir.path("work")).unwrap();
         let mut broken = lab

@@ -88,5 +88,15 @@ fn a_port_is_never_at_the_consoles_address() {
     let output = lab.sandbox(&["port", "lab", "8000"]);
     assert_eq!(output.status, 125, "{output:?}");
     assert!(output.stderr.contains("created without ports"), "{output:?}");
+    // Nor is the server's proxy inside at any.
+    lab.sandbox(&["create", "--name", "open", "--ports"]).ok();
+    let output = lab.sandbox(&["port", "open", "3128", "--listen", "127.0.0.2:0"]);
+    assert_eq!(output.status, 125, "{output:?}");
+    assert!(
+        output
+            .stderr
+            .contains("port 3128 of the sandbox is the server's own"),
+        "{output:?}"
+    );
     lab.close();
 }

@@ -74,7 +74,7 @@ fn a_shell_in_a_terminal_has_its_keys_size_and_jobs() {
 #[test]
 fn a_signal_ends_a_shell_with_what_runs_in_its_terminal() {
     everywhere(|lab| {
-        for (name, signal) in [("TERM", 15), ("HUP", 1)] {
+        for (name, signal) in [("TERM", 15), ("HUP", 1), ("INT", 2), ("QUIT", 3)] {
             let steps = [
                 send("sleep 600 & echo $! > pid; echo $((1000 + 1))\r"),
                 expect("1001\r\n"),

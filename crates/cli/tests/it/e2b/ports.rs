@@ -68,6 +68,9 @@ fn without_a_domain_a_program_is_nothing_that_a_browser_renders_or_keeps() {
             "{secret}: {head}"
         );
     }
+    // The server's own proxy inside has no visitors.
+    lab.ask(3128, "GET /head", &[KEYED], "")
+        .failed(400, "port 3128 of the sandbox is the server's own");
     // Announcements without an end are no answer.
     lab.ask(8000, "GET /announce", &[], "").failed(502, "");
     let host = format!("Host: 8000-other.{}", loopback_address(&lab.world)).replace("127.0.0.1", "localhost");

@@ -142,6 +142,21 @@ assert run(sandbox, "stat -c %U /home/user/made /home/user/made/deep /home/user/
 entry = sandbox.files.get_info("~/home", user="user") if sandbox.files.exists("~/home", user="user") else None
 listed = {entry.name for entry in sandbox.files.list("~", user="user")}
 assert entry is None and {"made", "moved", "own"} <= listed, listed
+# A link that a program of the user planted leads its client no further than the user, and root's where it leads.
+sandbox.commands.run("echo root > /opt/of-root; echo root > /opt/secret; chmod 600 /opt/secret", user="root")
+run(sandbox, "cd ~; ln -s /opt/of-root write; ln -s /opt/secret read; ln -s /opt up")
+for act in [
+    lambda user: sandbox.files.write("/home/ada/write", "x", user=user),
+    lambda user: sandbox.files.write("/home/ada/up/planted/x", "x", user=user),
+    lambda user: sandbox.files.read("/home/ada/read", user=user),
+    lambda user: sandbox.files.make_dir("/home/ada/up/made", user=user),
+    lambda user: sandbox.files.rename("/home/ada/up/of-root", "/home/ada/taken", user=user),
+    lambda user: sandbox.files.remove("/home/ada/taken" if user == "root" else "/home/ada/up/secret", user=user),
+    lambda user: sandbox.files.write("/opt/secret", "x", user=user),
+]:
+    fails(lambda: act("ada"), "ermission denied")
+    act("root")
+assert sandbox.commands.run("ls /opt; cat /opt/secret", user="root").stdout.split()[-2:] == ["secret", "x"]
 # A user that it does not have, and ids that do not exist in it.
 for act in [
     lambda user: sandbox.commands.run("id", user=user),

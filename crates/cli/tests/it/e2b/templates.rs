@@ -14,6 +14,7 @@ const PROGRAMS: &[&str] = &[
     "/usr/bin/chown",
     "/usr/bin/cp",
     "/usr/bin/id",
+    "/usr/bin/ln",
     "/usr/bin/ls",
     "/usr/bin/mkdir",
     "/usr/bin/rm",

@@ -31,7 +31,7 @@ pub(super) enum Owner {
 pub(super) fn copy(from: &Path, to: &Path) -> Result<Copied, FileError> {
     let source = Location::of(from)?;
     source.stat().at(from)?;
-    let target = Location::making_parents(to, None)?;
+    let target = Location::making_parents(to)?;
     if target.stat().is_ok_and(|found| found.is_dir()) {
         let message = "expected nothing or a file at the destination, found a directory";
         return Err(FileError::new(FileErrorKind::Exists, to, message));

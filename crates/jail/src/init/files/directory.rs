@@ -1,7 +1,7 @@
 //! Handles to directories, in which names are looked up without following links.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, File, FileTimes, Metadata, Permissions};
+use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use super::entry::Entry;
 use super::error::{At, FileError, FileErrorKind};
+use super::resolve::resolve;
 use crate::sys;
 
 /// Size of a buffer for names; one alone needs less than 300 bytes.
@@ -29,15 +30,22 @@ pub(in crate::init) struct FileOwner {
 pub(super) struct Directory(OwnedFd);
 
 impl Directory {
+    /// Opens the root directory.
+    pub(super) fn root() -> io::Result<Self> {
+        sys::open_path(c"/").map(Self)
+    }
+
     /// Opens a directory by its path, following links. If the path is not a directory, every operation on a
     /// name in it fails with [`libc::ENOTDIR`].
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        sys::open_path(&c_string(path.as_os_str())?).map(Self)
+        let found = resolve(path)?;
+        found.directory.child_of_any_type(&found.name)
     }
 
     /// Opens a directory by its path, following links, to read its names.
     pub(super) fn open_readable(path: &Path) -> io::Result<Self> {
-        sys::open_directory(&c_string(path.as_os_str())?).map(Self)
+        let found = resolve(path)?;
+        found.directory.readable_child(&found.name)
     }
 
     /// Opens a directory by a handle of it, to read its names.
@@ -51,6 +59,12 @@ impl Directory {
         self.open_child(name, libc::O_PATH)
     }
 
+    /// Opens an entry of this directory as a handle. If it is not a directory, every operation on a name in it fails with
+    /// [`libc::ENOTDIR`].
+    pub(super) fn child_of_any_type(&self, name: &OsStr) -> io::Result<Self> {
+        self.open_entry(name, libc::O_PATH, 0).map(Self)
+    }
+
     /// Opens a directory in this one, to read its names or set its attributes.
     pub(super) fn readable_child(&self, name: &OsStr) -> io::Result<Self> {
         self.open_child(name, libc::O_RDONLY)
@@ -62,8 +76,20 @@ impl Directory {
     }
 
     fn open_child(&self, name: &OsStr, flags: libc::c_int) -> io::Result<Self> {
-        let flags = flags | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0).map(Self)
+        self.open_entry(name, flags | libc::O_DIRECTORY, 0).map(Self)
+    }
+
+    /// Opens an entry, which is not followed if it is a symbolic link.
+    fn open_entry(&self, name: &OsStr, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
+        if is_own_id(name) && self.is_of_processes() {
+            return Err(refusal());
+        }
+        sys::open_at(self.0.as_fd(), &c_string(name)?, flags | libc::O_NOFOLLOW, mode)
+    }
+
+    /// Returns `true` for a directory of `/proc`.
+    pub(super) fn is_of_processes(&self) -> bool {
+        sys::is_of_processes(self.0.as_fd())
     }
 
     /// Returns the metadata of the directory itself.
@@ -86,9 +112,7 @@ impl Directory {
 
     /// Returns the metadata of an entry.
     pub(super) fn stat(&self, name: &OsStr) -> io::Result<Metadata> {
-        let flags = libc::O_PATH | libc::O_NOFOLLOW;
-        let handle = sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0)?;
-        File::from(handle).metadata()
+        File::from(self.open_entry(name, libc::O_PATH, 0)?).metadata()
     }
 
     /// Returns the description of an entry, whose path is `path`.
@@ -128,14 +152,14 @@ impl Directory {
 
     /// Opens a regular file for reading. Never blocks on a FIFO or on a file with a lease.
     pub(super) fn open_file(&self, name: &OsStr) -> io::Result<File> {
-        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0).map(File::from)
+        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+        self.open_entry(name, flags, 0).map(File::from)
     }
 
     /// Creates a file that only its owner can open.
     pub(super) fn create_file(&self, name: &OsStr) -> io::Result<File> {
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0o600).map(File::from)
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
+        self.open_entry(name, flags, 0o600).map(File::from)
     }
 
     pub(super) fn create_directory(&self, name: &OsStr, mode: u32) -> io::Result<()> {
@@ -164,6 +188,18 @@ impl Directory {
     /// Removes an empty directory.
     pub(super) fn remove_directory(&self, name: &OsStr) -> io::Result<()> {
         sys::remove_directory_at(self.0.as_fd(), &c_string(name)?)
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Gives a directory opened for reading to an owner, if there is one.
+    pub(super) fn give_to_owner(&self, owner: Option<FileOwner>) -> io::Result<()> {
+        match owner {
+            None => Ok(()),
+            Some(FileOwner { user, group }) => fchown(&self.0, Some(user), Some(group)),
+        }
     }
 
     /// Gives a directory opened for reading to another owner, if we may.
@@ -221,10 +257,10 @@ impl Location {
         })
     }
 
-    /// Finds the entry of a path, and creates the directories on the way, which belong to `owner`.
-    pub(super) fn making_parents(path: &Path, owner: Option<FileOwner>) -> Result<Self, FileError> {
+    /// Finds the entry of a path, and creates the directories on the way.
+    pub(super) fn making_parents(path: &Path) -> Result<Self, FileError> {
         if let (Some(above), true) = (path.parent(), path.file_name().is_some()) {
-            create_all(above, owner)?;
+            create_all(above)?;
         }
         Self::of(path)
     }
@@ -238,41 +274,28 @@ impl Location {
     }
 }
 
-/// Creates a directory, and those on the way to it, which belong to `owner`; returns `true` if it was not there.
-pub(super) fn create_all(path: &Path, owner: Option<FileOwner>) -> Result<bool, FileError> {
-    let is_there = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_dir());
-    if is_there(path) {
-        return Ok(false);
+/// Creates a directory, and those on the way to it; returns `true` if it was not there.
+pub(super) fn create_all(path: &Path) -> Result<bool, FileError> {
+    let found = resolve(path).at(path)?;
+    match &found.found {
+        Some(found) if found.is_dir() => return Ok(false),
+        None if !found.is_behind_link(false) => {}
+        // What is there is no directory, or a link that leads nowhere.
+        _ => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)).at(path),
     }
-    let created = match owner {
-        None => fs::create_dir_all(path),
-        Some(owner) => create_all_of(path, owner).map(drop),
-    };
-    match created {
-        // What is there is no directory.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(io::Error::from_raw_os_error(libc::ENOTDIR)).at(path)
-        }
-        made => made.at(path).map(|()| true),
-    }
+    found.make_directories(None).at(path).map(|_| true)
 }
 
-/// Creates a directory and those on the way to it for an owner, and returns a handle of it. What was there keeps its owner.
-fn create_all_of(path: &Path, owner: FileOwner) -> io::Result<Directory> {
-    match Directory::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Ok(found) if !found.metadata()?.is_dir() => return Err(io::ErrorKind::AlreadyExists.into()),
-        opened => return opened,
-    }
-    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::NotFound.into());
-    };
-    let above = create_all_of(above, owner)?;
-    above.create_directory(name, 0o777)?;
-    // By a handle that follows no link: whoever may change `above` could have put another entry there.
-    let made = above.readable_child(name)?;
-    fchown(&made.0, Some(owner.user), Some(owner.group))?;
-    Ok(made)
+/// Returns `true` for the name that the process itself has in `/proc`.
+fn is_own_id(name: &OsStr) -> bool {
+    let is_number = name.as_bytes().first().is_some_and(u8::is_ascii_digit);
+    is_number && name.as_bytes() == sys::process_ids().0.to_string().as_bytes()
+}
+
+/// Returns the error of a path that leads to a process by a link of `/proc`, or to the process of the operation itself.
+pub(super) fn refusal() -> io::Error {
+    let message = "links of /proc, and the process of a file operation, are closed to file operations";
+    io::Error::new(io::ErrorKind::PermissionDenied, message)
 }
 
 fn c_string(text: &OsStr) -> io::Result<CString> {
@@ -281,41 +304,27 @@ fn c_string(text: &OsStr) -> io::Result<CString> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
 
-    /// The user and group `nobody`, 65534.
-    const NOBODY: FileOwner = FileOwner {
-        user: 65_534,
-        group: 65_534,
-    };
-
     #[test]
-    fn directories_of_an_owner_are_made_without_following_links() {
+    fn directories_are_made_but_not_through_links_that_lead_nowhere() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        let owner = |name: &str| {
-            let found = fs::symlink_metadata(path(name)).unwrap();
-            (found.uid(), found.gid())
-        };
         fs::create_dir(path("old")).unwrap();
-        assert!(create_all(&path("old/new/deep"), Some(NOBODY)).unwrap());
-        assert!(!create_all(&path("old/new"), Some(NOBODY)).unwrap());
-        assert_eq!(owner("old/new"), (NOBODY.user, NOBODY.group));
-        assert_eq!(owner("old/new/deep"), owner("old/new"));
-        // What was there keeps its owner, behind a link, too; a link that leads nowhere is not followed.
         symlink("old", path("link")).unwrap();
-        assert!(create_all(&path("link/other"), Some(NOBODY)).unwrap());
-        assert_eq!(owner("old"), owner("."));
-        assert_eq!(owner("old/other"), owner("old/new"));
+        assert!(create_all(&path("old/new/deep")).unwrap());
+        assert!(!create_all(&path("old/new")).unwrap());
+        assert!(create_all(&path("link/other")).unwrap());
+        assert!(path("old/new/deep").is_dir() && path("old/other").is_dir());
         symlink("nowhere", path("dangling")).unwrap();
         fs::write(path("file"), "").unwrap();
         for taken in ["dangling", "dangling/below", "file", "file/below"] {
-            let error = create_all(&path(taken), Some(NOBODY)).unwrap_err();
+            let error = create_all(&path(taken)).unwrap_err();
             assert_eq!(error.kind, FileErrorKind::NotADirectory, "{taken}");
         }
         assert!(!path("nowhere").exists());
-        assert_eq!(owner("file"), owner("."));
     }
 }

@@ -87,6 +87,8 @@ fn kind(error: &io::Error) -> FileErrorKind {
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                 FileErrorKind::Invalid
             }
+            io::ErrorKind::NotFound => FileErrorKind::NotFound,
+            io::ErrorKind::PermissionDenied => FileErrorKind::Denied,
             _ => FileErrorKind::Other,
         };
     };

@@ -33,7 +33,7 @@ pub(super) fn extract_root(path: &Path, input: &mut dyn Read) -> Result<TreeRepo
 }
 
 fn unpack(path: &Path, input: &mut dyn Read, mode: Mode) -> Result<TreeReport, FileError> {
-    create_all(path, None)?;
+    create_all(path)?;
     let mut extraction = Extraction {
         root: Directory::open(path).at(path)?,
         directories: Vec::new(),

@@ -1,7 +1,6 @@
 //! Lists directories.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use serde::Serialize;
 use super::directory::{Directory, Location};
 use super::entry::{Entry, ListEnd};
 use super::error::{At, FileError};
+use super::resolve::metadata;
 use super::{MAX_PATH, MAX_TREE_DEPTH};
 
 /// Maximum number of entries of a list, and of names that are held for it.
@@ -19,7 +19,7 @@ pub const MAX_LISTED: usize = 100_000;
 pub(super) fn stat(path: &Path) -> Result<Entry, FileError> {
     match path.file_name() {
         Some(_) => Location::of(path)?.entry(),
-        None => Ok(Entry::new(path, &fs::metadata(path).at(path)?, None)),
+        None => Ok(Entry::new(path, &metadata(path).at(path)?, None)),
     }
 }
 
@@ -139,6 +139,7 @@ fn is_refusal(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use super::directory::{FileOwner, create_all};
+use super::directory::create_all;
 use super::entry::{Entry, MadeDirectory};
 use super::error::{At, FileError, FileErrorKind};
+use super::resolve::metadata;
 
-/// Makes a directory and those on the way to it, which belong to `owner`. A link to a directory is one.
-pub(super) fn make_directory(path: &Path, owner: Option<FileOwner>) -> Result<MadeDirectory, FileError> {
-    let created = match create_all(path, owner) {
+/// Makes a directory and those on the way to it. A link to a directory is one.
+pub(super) fn make_directory(path: &Path) -> Result<MadeDirectory, FileError> {
+    let created = match create_all(path) {
         // Here it is the path itself that is taken.
         Err(error) if error.kind == FileErrorKind::NotADirectory && is_taken(path) => {
             let message = "expected nothing or a directory, found a file";
@@ -17,7 +18,7 @@ pub(super) fn make_directory(path: &Path, owner: Option<FileOwner>) -> Result<Ma
         }
         made => made?,
     };
-    let found = fs::metadata(path).at(path)?;
+    let found = metadata(path).at(path)?;
     let entry = Entry::new(path, &found, None);
     Ok(MadeDirectory { created, entry })
 }
@@ -37,12 +38,12 @@ mod tests {
     fn a_directory_is_made_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/c");
-        let made = make_directory(&path, None).unwrap();
+        let made = make_directory(&path).unwrap();
         assert_eq!((made.created, made.entry.kind), (true, EntryType::Directory));
-        assert!(!make_directory(&path, None).unwrap().created);
+        assert!(!make_directory(&path).unwrap().created);
         symlink("a/b", dir.path().join("link")).unwrap();
-        assert!(!make_directory(&dir.path().join("link"), None).unwrap().created);
-        assert!(make_directory(&dir.path().join("link/d"), None).unwrap().created);
+        assert!(!make_directory(&dir.path().join("link")).unwrap().created);
+        assert!(make_directory(&dir.path().join("link/d")).unwrap().created);
         assert!(dir.path().join("a/b/d").is_dir());
     }
 
@@ -52,7 +53,7 @@ mod tests {
         fs::write(dir.path().join("file"), "").unwrap();
         symlink("nowhere", dir.path().join("link")).unwrap();
         let check = |path: &str, kind: FileErrorKind| {
-            let error = make_directory(&dir.path().join(path), None).unwrap_err();
+            let error = make_directory(&dir.path().join(path)).unwrap_err();
             assert_eq!(error.kind, kind, "{path}");
         };
         check("file", FileErrorKind::Exists);

@@ -11,7 +11,7 @@ use super::cancel;
 use super::connect::connect;
 use super::copy::copy;
 use super::directory::FileOwner;
-use super::error::{At, FileError, FileErrorKind};
+use super::error::{At, FileError};
 use super::extract::{extract, extract_root};
 use super::list::{line, list, stat};
 use super::make_directory::make_directory;
@@ -19,6 +19,7 @@ use super::operation::{Operation, stages};
 use super::read::read;
 use super::remove::remove;
 use super::rename::rename;
+use super::rights;
 use super::watch::watch;
 use super::write::write;
 use crate::sys;
@@ -26,8 +27,12 @@ use crate::sys;
 /// Size of the output's buffer: as much as a pipe holds.
 const BUFFER: usize = 64 * 1024;
 
-/// Performs an operation with standard input, output and error.
-pub(super) fn operate(operation: &Operation, owner: Option<FileOwner>) -> Result<(), FileError> {
+/// Performs an operation with standard input, output and error, as `user` or as the process's own user.
+pub(super) fn operate(operation: &Operation, user: Option<FileOwner>) -> Result<(), FileError> {
+    let owner = match user {
+        None => None,
+        Some(user) => rights::take(operation, user)?,
+    };
     if stages(&operation.arguments()) {
         cancel::accept().at(Path::new(""))?;
     }
@@ -43,18 +48,14 @@ pub(super) fn operate(operation: &Operation, owner: Option<FileOwner>) -> Result
     done.and(flushed)
 }
 
-fn perform(
+/// Performs an operation. `owner` is that of a file to write, if another than the process's user.
+pub(super) fn perform(
     operation: &Operation,
     owner: Option<FileOwner>,
     input: &mut File,
     out: &mut dyn Write,
 ) -> Result<(), FileError> {
     match operation {
-        Operation::Copy { to: path, .. } | Operation::Extract { path } if owner.is_some() => {
-            let message =
-                "expected an operation that makes one file or directory, where these belong to another user";
-            Err(FileError::new(FileErrorKind::Invalid, Path::new(path), message))
-        }
         Operation::Stat { path } => line(out, &stat(Path::new(path))?),
         Operation::List { path, depth } => list(Path::new(path), *depth, out),
         Operation::Read { path, range } => read(Path::new(path), *range, out),
@@ -62,8 +63,8 @@ fn perform(
             let entry = write(Path::new(path), *mode, *size, owner, input)?;
             line(out, &entry)
         }
-        Operation::MakeDirectory { path } => line(out, &make_directory(Path::new(path), owner)?),
-        Operation::Move { from, to } => line(out, &rename(Path::new(from), Path::new(to), owner)?),
+        Operation::MakeDirectory { path } => line(out, &make_directory(Path::new(path))?),
+        Operation::Move { from, to } => line(out, &rename(Path::new(from), Path::new(to))?),
         Operation::Copy { from, to } => line(out, &copy(Path::new(from), Path::new(to))?),
         Operation::Remove { path } => remove(Path::new(path)),
         Operation::Watch { path, depth } => watch(Path::new(path), *depth, input, out),

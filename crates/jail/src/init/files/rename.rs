@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use super::copy::{Owner, stage};
-use super::directory::{FileOwner, Location};
+use super::directory::Location;
 use super::entry::Entry;
 use super::error::{At, FileError, FileErrorKind};
 use super::remove::remove_entry;
 
 /// Moves a file or a tree, as rename(2) does: an existing file or an empty directory is replaced. To another
-/// file system it is copied and then removed. Directories that are made on the way belong to `owner`.
-pub(super) fn rename(from: &Path, to: &Path, owner: Option<FileOwner>) -> Result<Entry, FileError> {
+/// file system it is copied and then removed.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<Entry, FileError> {
     let source = Location::of(from)?;
     source.stat().at(from)?;
-    let target = Location::making_parents(to, owner)?;
+    let target = Location::making_parents(to)?;
     match source.parent.rename(&source.name, &target.parent, &target.name) {
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => copy_and_remove(&source, &target)?,
         renamed => renamed.at(to)?,
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     fn move_kind(from: &Path, to: &Path) -> FileErrorKind {
-        rename(from, to, None).unwrap_err().kind
+        rename(from, to).unwrap_err().kind
     }
 
     #[test]
@@ -50,10 +50,10 @@ mod tests {
         fs::write(path("file"), "new").unwrap();
         fs::write(path("old"), "old").unwrap();
         symlink("old", path("link")).unwrap();
-        assert_eq!(rename(&path("file"), &path("old"), None).unwrap().size, 3);
-        let entry = rename(&path("link"), &path("made/here/link"), None).unwrap();
+        assert_eq!(rename(&path("file"), &path("old")).unwrap().size, 3);
+        let entry = rename(&path("link"), &path("made/here/link")).unwrap();
         assert_eq!(entry.target.as_deref(), Some("old"));
-        rename(&path("tree"), &path("made/tree"), None).unwrap();
+        rename(&path("tree"), &path("made/tree")).unwrap();
         assert!(path("made/tree/sub").is_dir() && !path("tree").exists());
 
         assert_eq!(move_kind(&path("tree"), &path("x")), FileErrorKind::NotFound);
@@ -91,7 +91,7 @@ mod tests {
         let (from, to) = (disk.path().join("tree"), memory.path().join("made/tree"));
         fs::create_dir_all(from.join("sub")).unwrap();
         fs::write(from.join("sub/file"), "text").unwrap();
-        rename(&from, &to, None).unwrap();
+        rename(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("sub/file")).unwrap(), "text");
         assert!(!from.exists());
         // What cannot be copied stays where it is.

@@ -28,6 +28,12 @@ impl<'a> Staged<'a> {
             let name = OsString::from(format!(".ringfence-{}-{number}", std::process::id()));
             match make(&name) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                // The directory is open, so it is not what is missing.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let message =
+                        "no file can be made in this directory, as in those of /proc or one that was removed";
+                    return Err(io::Error::new(ErrorKind::InvalidInput, message));
+                }
                 made => {
                     return made.map(|made| {
                         (

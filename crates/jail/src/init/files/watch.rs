@@ -1,8 +1,8 @@
 //! Watches directories for changes.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr};
-use std::fs::{self, Metadata};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::Metadata;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::is_same;
+use super::directory::{Directory, is_same};
 use super::error::{At, FileError};
 use super::list::line;
+use super::resolve::metadata;
 use super::{MAX_PATH, MAX_TREE_DEPTH};
 use crate::sys::{self, Inotify, Notice};
 
@@ -102,7 +103,7 @@ pub(super) fn watch(
     stop: &mut (impl Read + AsFd),
     out: &mut dyn Write,
 ) -> Result<(), FileError> {
-    let found = fs::metadata(path).at(path)?;
+    let found = metadata(path).at(path)?;
     let mut watcher = Watcher {
         inotify: Inotify::new().at(path)?,
         root: path.to_owned(),
@@ -173,7 +174,7 @@ impl Watcher<'_> {
         }
         // What scans found has no event in the queue any more.
         self.found.clear();
-        if fs::metadata(&self.root).is_ok_and(|found| is_same(&found, root)) {
+        if metadata(&self.root).is_ok_and(|found| is_same(&found, root)) {
             return Ok(Progress::Continues);
         }
         self.gone()
@@ -247,12 +248,11 @@ impl Watcher<'_> {
         }
         let (mut pending, mut left) = (vec![below.to_owned()], MAX_SCANNED);
         while let Some(directory) = pending.pop() {
-            let Ok(listed) = fs::read_dir(self.root.join(&directory)) else {
+            let Ok(listed) = scanned(&self.root.join(&directory), scan) else {
                 continue;
             };
-            for entry in listed.flatten() {
-                let path = directory.join(entry.file_name());
-                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            for (name, is_directory) in listed {
+                let path = directory.join(&name);
                 if scan == Scan::Reported {
                     let Some(rest) = left.checked_sub(1) else {
                         return self.send(EventType::Overflow, below);
@@ -338,6 +338,21 @@ impl Watcher<'_> {
     fn flush(&mut self) -> Result<(), FileError> {
         self.out.flush().at(Path::new(""))
     }
+}
+
+/// Returns the entries of a directory that a scan needs, with `true` for directories: to report them it needs all, otherwise
+/// the directories alone.
+fn scanned(path: &Path, scan: Scan) -> io::Result<Vec<(OsString, bool)>> {
+    let (opened, mut found) = (Directory::open_readable(path)?, Vec::new());
+    opened.each_name(|name| {
+        let is_directory = opened.stat(name).is_ok_and(|found| found.is_dir());
+        let is_reported = scan == Scan::Reported && found.len() <= MAX_SCANNED;
+        if is_directory || is_reported {
+            found.push((name.to_owned(), is_directory));
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Discards input; returns `true` at its end.

@@ -1,22 +1,20 @@
 //! Writes files.
 
 use std::fs::{File, Metadata, Permissions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::directory::{FileOwner, Location};
+use super::directory::FileOwner;
 use super::entry::{Entry, FileIdentity, Written};
 use super::error::{At, FileError, FileErrorKind};
 use super::read::refuse_others;
+use super::resolve::{Resolved, resolve};
 use super::staged::Staged;
 use super::stream::transfer;
-use crate::sys;
 
 /// Mode of a new file.
 const DEFAULT_MODE: u32 = 0o644;
-/// Maximum number of links that lead to a file, as in path_resolution(7).
-const MAX_LINKS: usize = 40;
 
 /// Writes a file from an input, which must have `size` bytes if that is given, and end where it is complete.
 ///
@@ -29,16 +27,13 @@ pub(super) fn write(
     owner: Option<FileOwner>,
     input: &mut dyn Read,
 ) -> Result<Written, FileError> {
-    let target = destination(path, owner)?;
-    let old = match target.stat() {
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        found => Some(found.at(path)?),
-    };
+    let target = destination(path)?;
+    let old = target.found;
     if let Some(old) = &old {
         refuse_others(path, old)?;
     }
-    let create = |name: &std::ffi::OsStr| target.parent.create_file(name);
-    let (staged, mut file) = Staged::create(&target.parent, create).at(path)?;
+    let create = |name: &std::ffi::OsStr| target.directory.create_file(name);
+    let (staged, mut file) = Staged::create(&target.directory, create).at(path)?;
     fill(path, size, input, &mut file)?;
     take_over(&file, mode, old.as_ref(), owner).at(path)?;
     staged.finish(&target.name).at(path)?;
@@ -49,37 +44,16 @@ pub(super) fn write(
     })
 }
 
-/// Returns the entry that a path leads to, which may be missing.
-fn destination(path: &Path, owner: Option<FileOwner>) -> Result<Location, FileError> {
-    let mut current: PathBuf = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let found = Location::making_parents(&current, owner)?;
-        let link = match found.stat() {
-            Ok(link) if link.is_symlink() => link,
-            // Missing, or the file itself.
-            _ => return Ok(found),
-        };
-        refuse_planted(&found, &link, owner).at(path)?;
-        let target = found.parent.link_target(&found.name).at(path)?;
-        // An absolute target replaces the rest.
-        current = current.parent().unwrap_or(Path::new("/")).join(target);
+/// Returns the entry that a path leads to, which may be missing, and creates the directories on the way.
+fn destination(path: &Path) -> Result<Resolved, FileError> {
+    let found = resolve(path).at(path)?;
+    if found.is_behind_link(true) {
+        return Err(io::Error::from_raw_os_error(libc::ENOTDIR)).at(path);
     }
-    Err(FileError::of_call(
-        path,
-        &io::Error::from_raw_os_error(libc::ELOOP),
-    ))
-}
-
-/// Refuses a link that another user left in a directory such as `/tmp`, as the kernel does where it follows links
-/// (proc_sys_fs(5), `protected_symlinks`).
-fn refuse_planted(found: &Location, link: &Metadata, owner: Option<FileOwner>) -> io::Result<()> {
-    let directory = found.parent.metadata()?;
-    let is_shared = directory.mode() & 0o1002 == 0o1002;
-    let user = owner.map_or_else(|| sys::effective_ids().0, |owner| owner.user);
-    match is_shared && link.uid() != user && link.uid() != directory.uid() {
-        true => Err(io::Error::from_raw_os_error(libc::EACCES)),
-        false => Ok(()),
+    if found.has_parent() {
+        return Ok(found);
     }
+    found.make_parents(None).at(path)
 }
 
 fn fill(path: &Path, size: Option<u64>, input: &mut dyn Read, file: &mut File) -> Result<(), FileError> {
@@ -158,18 +132,10 @@ mod tests {
         let owner = |user| Some(FileOwner { user, group: user });
         let uid = |name: &str| path(name).metadata().unwrap().uid();
         let write = |name: &str, user| write(&path(name), None, None, owner(user), &mut &b"x"[..]);
-        write("made/file", 65_534).unwrap();
-        assert_eq!((uid("made"), uid("made/file")), (65_534, 65_534));
-        write("made/file", 65_533).unwrap();
-        assert_eq!(uid("made/file"), 65_534);
-        symlink("made/file", path("link")).unwrap();
-        write("link", 65_533).unwrap();
-        assert_eq!(uid("made/file"), 65_534);
-        // In a directory such as /tmp only links of the owner are followed.
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
-        std::os::unix::fs::lchown(path("link"), Some(65_533), None).unwrap();
-        assert_eq!(write("link", 65_534).unwrap_err().kind, FileErrorKind::Denied);
-        write("link", 65_533).unwrap();
+        write("file", 65_534).unwrap();
+        assert_eq!(uid("file"), 65_534);
+        write("file", 65_533).unwrap();
+        assert_eq!(uid("file"), 65_534);
     }
 
     #[test]
@@ -216,24 +182,6 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_another_user_planted_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        fs::write(path("target"), "old").unwrap();
-        symlink("target", path("link")).unwrap();
-        // 65534 is nobody.
-        std::os::unix::fs::lchown(path("link"), Some(65_534), None).unwrap();
-        write_text(&path("link"), "new").unwrap();
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
-        let error = write(&path("link"), None, None, None, &mut &b"bad"[..]).unwrap_err();
-        assert_eq!((error.kind, error.errno), (FileErrorKind::Denied, libc::EACCES));
-        std::os::unix::fs::lchown(path("link"), Some(0), None).unwrap();
-        assert_eq!(fs::read_to_string(path("target")).unwrap(), "new");
-        write_text(&path("link"), "ours").unwrap();
-        assert_eq!(fs::read_to_string(path("target")).unwrap(), "ours");
-    }
-
-    #[test]
     fn only_regular_files_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         super::super::tests::make_fifo(&dir.path().join("fifo"));
@@ -243,7 +191,7 @@ mod tests {
         check(dir.path(), FileErrorKind::IsADirectory);
         check(Path::new("/dev/null"), FileErrorKind::NotAFile);
         check(&dir.path().join("fifo/below"), FileErrorKind::NotADirectory);
-        check(Path::new("/"), FileErrorKind::Invalid);
+        check(Path::new("/"), FileErrorKind::IsADirectory);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of watches, over pipes as the server uses them.
 
+use std::fs;
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
