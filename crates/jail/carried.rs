@@ -10,7 +10,11 @@ use std::path::{Path, PathBuf};
 pub(crate) fn build(what: &[&str], compiler: &[&str]) -> PathBuf {
     // Asked now: a copied target directory holds a build script of another source tree.
     let jail = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../jail");
-    for input in ["src", "seccomp", "Cargo.toml", "../tar/src", "../tar/Cargo.toml"] {
+    let seccomp = ["../seccomp/src", "../seccomp/profiles", "../seccomp/Cargo.toml"];
+    for input in ["src", "Cargo.toml", "../tar/src", "../tar/Cargo.toml"]
+        .into_iter()
+        .chain(seccomp)
+    {
         println!("cargo::rerun-if-changed={}", jail.join(input).display());
     }
     let out = PathBuf::from(variable("OUT_DIR"));

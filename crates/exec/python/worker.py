@@ -96,7 +96,7 @@ def exit_status(request):
     return 1
 
 
-# Marks the exit that the system-call filter announces (`LAST_EXIT` in crates/jail/src/seccomp.rs). The kernel takes the
+# Marks the exit that the system-call filter announces (`LAST_EXIT` in crates/seccomp/src/lib.rs). The kernel takes the
 # lowest eight bits of a status.
 LAST_EXIT = 0x52460000
 

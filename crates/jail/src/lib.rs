@@ -18,7 +18,6 @@
 pub mod init;
 pub mod probe;
 pub mod protocol;
-pub mod seccomp;
 
 mod attach;
 mod attached_mount;
@@ -62,4 +61,5 @@ pub use landlock::{abi as landlock_abi, confine_thread};
 pub use mount_point::unescape;
 pub use mount_point::{FileIdentity, MountPoint, Mounted};
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};
+pub use ringfence_seccomp as seccomp;
 pub use shares::raise_open_files;

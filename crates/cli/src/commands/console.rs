@@ -22,8 +22,7 @@ use ringfence_args::{ConsoleArgs, ServeArgs};
 const CERTIFICATE_HINT: &str = "pass PEM files: the certificate with its chain as `--tls-cert`, and its key, which only the server's user reads, as \
      `--tls-key`";
 
-/// The default address: a random port, so that no other process can listen there beforehand and receive a
-/// link.
+/// The default address: a random port, so that nobody listens there beforehand and receives a link.
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Prints a link to the console of the running server.

@@ -37,7 +37,7 @@ const fn exited(code: &'static str, exit_code: i64, stdout: &'static str) -> End
     }
 }
 
-/// `LAST_EXIT` in `crates/jail/src/seccomp.rs` is the mark of an exit that is announced; programs may use it.
+/// `LAST_EXIT` in `crates/seccomp/src/lib.rs` is the mark of an exit that is announced; programs may use it.
 const ENDS: &[End] = &[
     exited("print('a', end='')\n1/0", 1, "a"),
     exited("import os; print('b', flush=True); os._exit(7)", 7, "b\n"),

@@ -146,8 +146,7 @@ fn hints_of(result: &ExecutionResult, requested: Requested) -> Vec<String> {
     hints.chain(named).collect()
 }
 
-/// Prints the value, as an interactive prompt does, and the fate of the session if the evaluation was
-/// stopped.
+/// Prints the value, as a prompt does, and the fate of the session if the evaluation was stopped.
 fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     if let Some(value) = &session.value {
         ui.out(format!("{value}\n"))?;

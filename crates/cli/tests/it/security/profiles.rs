@@ -367,7 +367,7 @@ impl Containers {
 }
 
 fn program(probes: &[Probe]) -> String {
-    let numbers = include_str!("../../../../jail/seccomp/syscalls.tsv");
+    let numbers = include_str!("../../../../seccomp/profiles/syscalls.tsv");
     let acts: String = probes
         .iter()
         .map(|probe| {

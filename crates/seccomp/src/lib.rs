@@ -1,11 +1,13 @@
 //! The seccomp policy for guests: kept as data, compiled to a BPF filter.
 //!
-//! `seccomp/fence.json` lists every system call of Linux, each in a group with a reason, and
-//! `seccomp/strict.json` the few that a single program needs; `seccomp/syscalls.tsv` gives the numbers. Calls
+//! `profiles/fence.json` lists every system call of Linux, each in a group with a reason, and
+//! `profiles/strict.json` the few that a single program needs; `profiles/syscalls.tsv` gives the numbers. Calls
 //! that a policy does not allow are refused, and calls newer than the table fail with `ENOSYS`, so that a C
-//! library falls back. `crate::sys` loads the filter.
+//! library falls back. The jail loads the filter.
 //!
 //! The filter searches the numbers as a tree: that loads in less than half the time of a list.
+
+#![forbid(unsafe_code)]
 
 mod bpf;
 #[cfg(test)]
@@ -190,7 +192,7 @@ pub fn fence(surface: Surface) -> Result<Program, Error> {
 }
 
 /// Parses the policy ahead of time. Errors are reported when a filter is requested.
-pub(crate) fn read_ahead() {
+pub fn read_ahead() {
     let _ = shipped();
 }
 
@@ -233,13 +235,13 @@ impl Profile {
 /// Returns the fence's policy, parsed once.
 fn shipped() -> Result<&'static Policy, Error> {
     static POLICY: OnceLock<Policy> = OnceLock::new();
-    read_once(&POLICY, include_str!("../seccomp/fence.json"))
+    read_once(&POLICY, include_str!("../profiles/fence.json"))
 }
 
 /// Returns the policy of a single program, parsed once.
 fn strict() -> Result<&'static Policy, Error> {
     static POLICY: OnceLock<Policy> = OnceLock::new();
-    read_once(&POLICY, include_str!("../seccomp/strict.json"))
+    read_once(&POLICY, include_str!("../profiles/strict.json"))
 }
 
 fn read_once(place: &'static OnceLock<Policy>, json: &str) -> Result<&'static Policy, Error> {

@@ -60,7 +60,7 @@ impl Syscall {
 
 /// Returns every system call of both architectures, sorted by name.
 pub(super) fn shipped() -> Result<Vec<Syscall>, Error> {
-    parse(include_str!("../../seccomp/syscalls.tsv"))
+    parse(include_str!("../profiles/syscalls.tsv"))
 }
 
 /// Finds a name in a table sorted by name.

@@ -103,11 +103,11 @@ fn run(program: &[libc::sock_filter], number: u32, arch: u32, args: &[u64]) -> u
 }
 
 fn policy_file() -> Value {
-    serde_json::from_str(include_str!("../../seccomp/fence.json")).unwrap()
+    serde_json::from_str(include_str!("../profiles/fence.json")).unwrap()
 }
 
 fn strict_file() -> Value {
-    serde_json::from_str(include_str!("../../seccomp/strict.json")).unwrap()
+    serde_json::from_str(include_str!("../profiles/strict.json")).unwrap()
 }
 
 /// Returns all policies, both as parsed by the code under test and as raw JSON.
