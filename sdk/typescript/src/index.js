@@ -1,5 +1,6 @@
 // The package's door: sandboxes, programs that run once, tools.
 
+import { sized } from "./body.js";
 import {
   CommandFailed,
   IncompatibleServer,
@@ -129,7 +130,7 @@ class Files {
   }
 
   async write(path, data, { mode, signal } = {}) {
-    const { content, size } = body(data);
+    const { content, size } = sized(data);
     const params = { path: absolute(path), size, mode: mode?.toString(8) };
     return entryInfo(await this.#transport.json("PUT", this.#base, { params, content, signal }));
   }
@@ -161,7 +162,7 @@ class Files {
 
   async extract(path, data, { signal } = {}) {
     const params = { path: absolute(path) };
-    const { content } = body(data);
+    const { content } = sized(data);
     return await this.#transport.json("PUT", `${this.#base}/archive`, { params, content, signal });
   }
 
@@ -243,13 +244,6 @@ async function* changes(events) {
   throw new ServerGone("the directory is watched no more: its sandbox or the server has ended");
 }
 
-function body(data) {
-  const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
-  if (bytes instanceof Uint8Array) return { content: bytes, size: bytes.length };
-  if (bytes instanceof ArrayBuffer) return { content: new Uint8Array(bytes), size: bytes.byteLength };
-  return { content: bytes };
-}
-
 class CommandHandle {
   #transport;
   #base;
@@ -310,7 +304,8 @@ class CommandHandle {
   }
 
   async sendStdin(data, { end = false } = {}) {
-    await this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content: body(data).content });
+    const { content } = sized(data);
+    await this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content });
   }
 
   async closeStdin() {

@@ -163,6 +163,23 @@ both("files", async (sandbox) => {
   for await (const change of changes) if (change.path === "seen") break;
 });
 
+both("data are text, bytes or pieces of them", async (sandbox) => {
+  const { files } = sandbox;
+  const text = () => new Blob(["a", "é"]);
+  for (const data of [text(), text().stream(), await text().arrayBuffer(), ["a", "", Buffer.from("é")]]) {
+    await files.write("kept", data);
+    assert.equal(await files.read("kept"), "aé");
+  }
+  const cat = await sandbox.commands.start("cat", { stdin: true });
+  for (const [data, type] of [[undefined, "undefined"], [null, "null"], [5, "number"], [{ a: 1 }, "Object"], [Promise.resolve("x"), "Promise"]]) {
+    const refused = { name: "InvalidArguments", message: `expected text, bytes, a Blob, or an iterable of text or bytes for the data, got ${type}` };
+    for (const call of [files.write("kept", data), files.extract("kept", data), cat.sendStdin(data)]) await assert.rejects(call, refused);
+  }
+  assert.equal(await files.read("kept"), "aé");
+  await cat.sendStdin(["in ", "two"], { end: true });
+  assert.equal((await cat.wait()).stdout, "in two");
+});
+
 both("large files pass through", async (_, client) => {
   const sandbox = await Sandbox.create({ client, memory: "512MiB", disk: "128MiB" });
   try {
