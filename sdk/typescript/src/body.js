@@ -6,13 +6,13 @@ import { InvalidArguments } from "./errors.js";
 export function sized(data) {
   const whole = bytes(data);
   if (whole) return { content: whole, size: whole.length };
-  if (data instanceof Blob) return { content: pieces(data.stream()), size: data.size };
+  if (data instanceof Blob) return { content: new Pieces(data.stream()), size: data.size };
   if (!data?.[Symbol.asyncIterator] && !data?.[Symbol.iterator]) {
     throw unexpected("text, bytes, a Blob, or an iterable of text or bytes for the data", data);
   }
   // Without a listener, a stream that fails before it is read ends the process. Whoever reads it gets the error all the same.
   data.on?.("error", () => {});
-  return { content: pieces(data) };
+  return { content: new Pieces(data) };
 }
 
 function bytes(data) {
@@ -26,6 +26,35 @@ async function* pieces(source) {
     const content = bytes(piece);
     if (!content) throw unexpected("text or bytes for each piece of the data", piece);
     yield content;
+  }
+}
+
+/** Pieces of bytes. An error of their source ends the request, and is the one that the caller gets. */
+class Pieces {
+  #read;
+  /** `{ error }` once the source has failed. */
+  failed;
+
+  constructor(source) {
+    this.#read = pieces(source);
+  }
+
+  [Symbol.asyncIterator]() {
+    return this;
+  }
+
+  // Without `throw`, which would pass errors of the connection off as those of the source.
+  async next() {
+    try {
+      return await this.#read.next();
+    } catch (error) {
+      this.failed ??= { error };
+      throw error;
+    }
+  }
+
+  async return() {
+    return await this.#read.return();
   }
 }
 

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createReadStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import { describe, test } from "node:test";
 import { inspect } from "node:util";
 
@@ -178,6 +179,34 @@ both("data are text, bytes or pieces of them", async (sandbox) => {
   assert.equal(await files.read("kept"), "aé");
   await cat.sendStdin(["in ", "two"], { end: true });
   assert.equal((await cat.wait()).stdout, "in two");
+});
+
+both("an upload whose source fails is ended, with the error of the source", async (sandbox) => {
+  const { files } = sandbox;
+  async function* pieces(last) {
+    yield "begun";
+    if (last instanceof Error) throw last;
+    yield last;
+  }
+  const mine = new RangeError("mine");
+  await files.write("kept", "old");
+  await assert.rejects(files.write("kept", pieces(mine)), (error) => error === mine);
+  await assert.rejects(files.extract("kept", pieces(mine)), (error) => error === mine);
+  await assert.rejects(files.write("kept", createReadStream("/nowhere/missing")), { code: "ENOENT" });
+  const early = new Readable({ read() {} });
+  const written = files.write("kept", early);
+  early.destroy(mine);
+  await assert.rejects(written, (error) => error === mine);
+  for (const [last, type] of [[null, "null"], [5, "number"]]) {
+    const refused = { name: "InvalidArguments", message: `expected text or bytes for each piece of the data, got ${type}` };
+    await assert.rejects(files.write("kept", pieces(last)), refused);
+  }
+  const cat = await sandbox.commands.start("cat", { stdin: true });
+  await assert.rejects(cat.sendStdin(pieces(mine), { end: true }), (error) => error === mine);
+  await cat.kill();
+  // The server removes the partial file of a request that has ended.
+  while ((await files.list()).length > 1);
+  assert.equal(await files.read("kept"), "old");
 });
 
 both("large files pass through", async (_, client) => {
