@@ -13,6 +13,7 @@ import {
 } from "./errors.js";
 import { lifeOfOne, livesOfAll } from "./life.js";
 import { Approvals, Images, Runs, Snapshots } from "./operations.js";
+import { CONNECTION, checkCalls, checkOptions } from "./options.js";
 import { absolute, segment } from "./paths.js";
 import { Ports } from "./ports.js";
 import {
@@ -65,6 +66,7 @@ const MAX_TREE = 4 * 2 ** 30;
 /** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else the one of this user, which is started if none runs. */
 export class Client {
   constructor(options = {}) {
+    checkOptions(options, CONNECTION);
     this.transport = new Transport(options);
     this.approvals = new Approvals(this.transport);
     this.images = new Images(this.transport);
@@ -555,6 +557,8 @@ export class Sandbox {
     throw new ServerGone("the stream of output ended before the code");
   }
 }
+
+checkCalls({ Client, Sandbox, Files, Commands, CommandHandle, Pty, Contexts, Ports, Approvals, Runs, Images, Snapshots });
 
 // `await using sandbox = await Sandbox.create()`, where the language has it.
 if (Symbol.asyncDispose) {

@@ -28,6 +28,7 @@ import {
   VERSION,
 } from "ringfence";
 
+import { CONNECTION, OPTIONS, calls } from "../src/options.js";
 import { KEY, serve, serverForFile } from "../testing/server.js";
 
 const server = serverForFile();
@@ -301,6 +302,34 @@ test("each option of the API is an argument", async () => {
   const names = Array.from(declared.matchAll(/^  (\w+)\?:/gm), ([, name]) => name).filter((name) => name !== "client");
   const camel = (name) => name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
   assert.deepEqual(names.sort(), members.map(camel).sort());
+  const others = ["client", "signal", ...CONNECTION];
+  assert.deepEqual(OPTIONS.Sandbox.create.slice(1).filter((name) => !others.includes(name)).sort(), names);
+});
+
+test("each call refuses options that it does not know", async () => {
+  const client = new Client({ socket: server.socket });
+  assert.throws(() => new Client({ sockt: server.socket }), { name: "InvalidArguments", message: /^unknown option `sockt`, expected one of `url`/ });
+  const sandbox = await Sandbox.create({ client });
+  try {
+    const { approvals, images, runs, snapshots } = client;
+    const { files, commands, pty, contexts, ports } = sandbox;
+    const CommandHandle = await commands.start("cat", { stdin: true });
+    const instances = { Client: client, Approvals: approvals, Images: images, Runs: runs, Snapshots: snapshots };
+    Object.assign(instances, { Sandbox: sandbox, Files: files, Commands: commands, CommandHandle, Pty: pty, Contexts: contexts, Ports: ports });
+    const all = Object.entries(instances).flatMap(([name, each]) => calls(Object.getPrototypeOf(each), OPTIONS[name]).map((call) => [each, call]));
+    all.push(...calls(Sandbox, OPTIONS.Sandbox).map((call) => [Sandbox, call]));
+    assert.ok(all.length > 50, all.length);
+    for (const [each, [call, [position]]] of all) {
+      const refused = async () => await each[call](...Array(position).fill("x"), { tiemout: 3 });
+      await assert.rejects(refused, { name: "InvalidArguments", message: /^unknown option `tiemout`, expected / }, call);
+    }
+    await assert.rejects(commands.run("true", { cdw: "/" }), { message: "unknown option `cdw`, expected one of `cwd`, `env`, `timeout`, `user`, `onStdout`, `onStderr`, `maxOutput`, `check`, `signal`" });
+    await assert.rejects(files.stat("x", { depth: 1 }), { message: "unknown option `depth`, expected none" });
+    await assert.rejects(files.read("x", "bytes"), { message: "expected an object with options, got string" });
+    assert.equal((await commands.run("echo x", { cdw: undefined })).stdout, "x\n");
+  } finally {
+    await sandbox.kill();
+  }
 });
 
 test("options of the root file system", async () => {
