@@ -284,7 +284,7 @@ class CommandHandle {
         }
         throw new ServerGone("the stream of output ended before the process");
       } catch (error) {
-        if (!(error instanceof ServerGone)) throw error;
+        if (!(error instanceof ServerGone || error instanceof ServerUnavailable)) throw error;
         await left.wait(error, signal);
       }
     }

@@ -358,12 +358,15 @@ describe("servers", () => {
       const own = await serve();
       const connection = surface === "socket" ? { socket: own.socket } : { url: own.url, apiKey: KEY };
       const sandbox = await Sandbox.create(connection);
+      const output = (await sandbox.commands.start("echo ready; exec sleep 600")).stream();
+      await output.next();
       let ending;
       const code = sandbox.runCode("import time\nprint('ready', flush=True)\ntime.sleep(600)", {
         onStdout: () => (ending = own.end("SIGKILL")),
       });
       await assert.rejects(code, ServerGone);
       await ending;
+      await assert.rejects(output.next(), ServerGone);
       await assert.rejects(sandbox.getInfo(), ServerUnavailable);
     });
   }
