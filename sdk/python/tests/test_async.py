@@ -8,7 +8,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, List
 import pytest
 
 from conftest import Server
-from ringfence import AsyncClient, AsyncSandbox, NotFound, RingfenceError
+from ringfence import AsyncClient, AsyncSandbox, InvalidArguments, NotFound, RingfenceError
 
 
 def run(server: Server, work: Callable[[AsyncSandbox], Awaitable[None]]) -> None:
@@ -24,9 +24,16 @@ def test_the_surface(server: Server) -> None:
         yield b"a"
         yield b"b"
 
+    async def cut() -> AsyncIterator[Any]:
+        yield b"x"
+        yield None
+
     async def work(sandbox: AsyncSandbox) -> None:
         await sandbox.files.write("a", pieces())
         assert await sandbox.files.read("a") == "ab"
+        for data in (None, {"a": 1}, iter([b"x", None]), cut()):
+            with pytest.raises(InvalidArguments, match="got (NoneType|dict)$"):
+                await sandbox.files.write("a", data)  # type: ignore[arg-type]
         async with sandbox.files.stream("a") as stream:
             assert b"".join([piece async for piece in stream]) == b"ab"
         printed: List[str] = []

@@ -6,12 +6,13 @@ import inspect
 import io
 import json
 import os
+import socket
 import subprocess
 import tarfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
@@ -257,6 +258,45 @@ def test_files(sandbox: Sandbox) -> None:
         files.read("nothing")
     with pytest.raises(InvalidArguments):
         files.write("/workspace/\0", "x")
+
+
+def test_data_are_text_bytes_or_pieces_of_them(sandbox: Sandbox) -> None:
+    files, cat = sandbox.files, sandbox.commands.start("cat", stdin=True)
+    files.write("kept", ["a", b"b", bytearray(b"c"), memoryview(b"d")])
+    others: List[Any] = [None, 5, {}, {"a": 1}, object()]
+    for data in others:
+        expected = f"^expected text, bytes, a file, or an iterable of text or bytes for the data, got {type(data).__name__}$"
+        calls: List[Callable[[Any], Any]] = [lambda data: files.write("kept", data), lambda data: files.extract("kept", data), cat.send_stdin]
+        for call in calls:
+            with pytest.raises(InvalidArguments, match=expected):
+                call(data)
+    assert files.read("kept") == "abcd"
+    cat.kill()
+
+
+def test_an_upload_whose_source_fails_is_ended(sandbox: Sandbox) -> None:
+    files = sandbox.files
+    files.write("kept", "old")
+
+    def pieces(last: Any) -> Iterator[Any]:
+        yield b"begun"
+        if isinstance(last, Exception):
+            raise last
+        yield last
+
+    mine = ValueError("mine")
+    for last, error in [(mine, ValueError), (None, InvalidArguments), (5, InvalidArguments)]:
+        with pytest.raises(error, match="mine|^expected text or bytes for each piece of the data, got (NoneType|int)$"):
+            files.write("kept", pieces(last))
+    near, far = socket.socketpair()
+    with near, far, near.makefile("rb", buffering=0) as nothing_yet:
+        near.setblocking(False)
+        with pytest.raises(InvalidArguments, match="got NoneType"):
+            files.write("kept", nothing_yet)
+    # The server removes the partial file of a request that has ended.
+    while len(files.list()) > 1:
+        pass
+    assert files.read("kept") == "old"
 
 
 def test_bytes_that_are_no_text_are_told_from_it(sandbox: Sandbox) -> None:

@@ -4,6 +4,7 @@ import { tool } from "ai";
 import { z } from "zod";
 
 import { NotFound, RingfenceError } from "./errors.js";
+import { checkOptions } from "./options.js";
 
 const WORKSPACE = "/workspace";
 const TIMEOUT = "10m";
@@ -23,7 +24,9 @@ const COMMAND = `Run a command line for the shell in a sandbox that cannot reach
 also /tmp may be written. A status other than 0 is an answer.`;
 
 /** Returns the tools `runCode` and `runCommand` for `generateText`, `streamText` and agents. */
-export function sandboxTools(sandbox, { timeout = TIMEOUT, maxOutput = MAX_OUTPUT } = {}) {
+export function sandboxTools(sandbox, options = {}) {
+  checkOptions(options, ["timeout", "maxOutput"]);
+  const { timeout = TIMEOUT, maxOutput = MAX_OUTPUT } = options;
   const limits = { timeout, maxOutput };
   return { runCode: codeTool(sandbox, limits), runCommand: commandTool(sandbox, limits) };
 }
@@ -102,7 +105,9 @@ function exitStatus({ outcome, error, exitCode }) {
 }
 
 /** Returns a sandbox as the option `experimental_sandbox`, for tools that run commands and use files by it. */
-export function sandboxSession(sandbox, { description = DESCRIPTION, maxOutput = MAX_SESSION_OUTPUT } = {}) {
+export function sandboxSession(sandbox, options = {}) {
+  checkOptions(options, ["description", "maxOutput"]);
+  const { description = DESCRIPTION, maxOutput = MAX_SESSION_OUTPUT } = options;
   return {
     description,
     ...readers(sandbox.files),

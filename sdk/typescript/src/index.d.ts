@@ -10,7 +10,10 @@ export type Time = number | string;
 export type Size = number | string;
 /** A line for the shell, or a program and its arguments. */
 export type Command = string | readonly string[];
-export type Data = string | Uint8Array | ArrayBuffer | AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+/** Bytes, or text in UTF-8. */
+export type Piece = string | Uint8Array | ArrayBuffer;
+/** Content of an upload, whole or in pieces, such as a stream of Node.js. `InvalidArguments` refuses anything else. */
+export type Data = Piece | Blob | ReadableStream<Piece> | AsyncIterable<Piece> | Iterable<Piece>;
 export type Outcome = "exited" | "timed_out" | "memory_exceeded" | "signalled" | "blocked" | "cancelled" | "unknown";
 
 export declare const VERSION: string;

@@ -1,5 +1,6 @@
 // The package's door: sandboxes, programs that run once, tools.
 
+import { sized } from "./body.js";
 import {
   CommandFailed,
   IncompatibleServer,
@@ -12,6 +13,7 @@ import {
 } from "./errors.js";
 import { lifeOfOne, livesOfAll } from "./life.js";
 import { Approvals, Images, Runs, Snapshots } from "./operations.js";
+import { CONNECTION, checkCalls, checkOptions } from "./options.js";
 import { absolute, segment } from "./paths.js";
 import { Ports } from "./ports.js";
 import {
@@ -64,6 +66,7 @@ const MAX_TREE = 4 * 2 ** 30;
 /** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else the one of this user, which is started if none runs. */
 export class Client {
   constructor(options = {}) {
+    checkOptions(options, CONNECTION);
     this.transport = new Transport(options);
     this.approvals = new Approvals(this.transport);
     this.images = new Images(this.transport);
@@ -129,7 +132,7 @@ class Files {
   }
 
   async write(path, data, { mode, signal } = {}) {
-    const { content, size } = body(data);
+    const { content, size } = sized(data);
     const params = { path: absolute(path), size, mode: mode?.toString(8) };
     return entryInfo(await this.#transport.json("PUT", this.#base, { params, content, signal }));
   }
@@ -161,7 +164,7 @@ class Files {
 
   async extract(path, data, { signal } = {}) {
     const params = { path: absolute(path) };
-    const { content } = body(data);
+    const { content } = sized(data);
     return await this.#transport.json("PUT", `${this.#base}/archive`, { params, content, signal });
   }
 
@@ -243,13 +246,6 @@ async function* changes(events) {
   throw new ServerGone("the directory is watched no more: its sandbox or the server has ended");
 }
 
-function body(data) {
-  const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
-  if (bytes instanceof Uint8Array) return { content: bytes, size: bytes.length };
-  if (bytes instanceof ArrayBuffer) return { content: new Uint8Array(bytes), size: bytes.byteLength };
-  return { content: bytes };
-}
-
 class CommandHandle {
   #transport;
   #base;
@@ -288,7 +284,7 @@ class CommandHandle {
         }
         throw new ServerGone("the stream of output ended before the process");
       } catch (error) {
-        if (!(error instanceof ServerGone)) throw error;
+        if (!(error instanceof ServerGone || error instanceof ServerUnavailable)) throw error;
         await left.wait(error, signal);
       }
     }
@@ -310,7 +306,8 @@ class CommandHandle {
   }
 
   async sendStdin(data, { end = false } = {}) {
-    await this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content: body(data).content });
+    const { content } = sized(data);
+    await this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content });
   }
 
   async closeStdin() {
@@ -560,6 +557,8 @@ export class Sandbox {
     throw new ServerGone("the stream of output ended before the code");
   }
 }
+
+checkCalls({ Client, Sandbox, Files, Commands, CommandHandle, Pty, Contexts, Ports, Approvals, Runs, Images, Snapshots });
 
 // `await using sandbox = await Sandbox.create()`, where the language has it.
 if (Symbol.asyncDispose) {

@@ -222,6 +222,12 @@ const REFUSED = ["ECONNREFUSED", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "EN
 // Errors of OpenSSL's verification, as Node.js names them.
 const UNTRUSTED = /CERT|_ISSUER|_VERIFY_/;
 
+/** Returns what ended a request: its caller, the source of its body, or what `broken` returns. */
+function cause({ signal, body }, broken) {
+  if (signal?.aborted) return signal.reason;
+  return body?.failed ? body.failed.error : broken();
+}
+
 /** Returns the error of a connection that was not made. */
 function unavailable(url, error) {
   const { code = "", message } = error?.cause ?? {};
@@ -237,7 +243,8 @@ function unavailable(url, error) {
   return new ServerUnavailable(`the certificate of ${url} is not trusted: ${message}`, hint, { cause: error });
 }
 
-async function byFetch(url, { method, target, headers, body, signal }) {
+async function byFetch(url, request) {
+  const { method, target, headers, body, signal } = request;
   const streamed = body !== undefined && typeof body !== "string" && !(body instanceof Uint8Array);
   // A stream of a response that nobody reads would keep its connection.
   const stop = new AbortController();
@@ -255,8 +262,7 @@ async function byFetch(url, { method, target, headers, body, signal }) {
     });
   } catch (error) {
     signal?.removeEventListener("abort", follow);
-    if (signal?.aborted) throw signal.reason;
-    throw unavailable(url, error) ?? gone(error);
+    throw cause(request, () => unavailable(url, error) ?? gone(error));
   }
   const pieces = async function* () {
     let ended = false;
@@ -264,8 +270,7 @@ async function byFetch(url, { method, target, headers, body, signal }) {
       for await (const piece of response.body ?? []) yield piece;
       ended = true;
     } catch (error) {
-      if (signal?.aborted) throw signal.reason;
-      throw gone(error);
+      throw cause(request, () => gone(error));
     } finally {
       signal?.removeEventListener("abort", follow);
       if (!ended) stop.abort();
@@ -309,15 +314,15 @@ async function byNode(url, { target, headers, ...request }) {
 }
 
 /** Sends a request by a module of Node.js. `refused` returns the error of a connection that was not made. */
-async function exchanged(http, options, { method, body, signal }, refused) {
+async function exchanged(http, options, sent, refused) {
+  const { method, body, signal } = sent;
   const { Readable, pipeline } = await import("node:stream");
   const response = await new Promise((resolve, reject) => {
     const request = http.request({ ...options, method, signal });
     request.on("response", resolve);
     request.on("error", (error) => {
-      if (signal?.aborted) reject(signal.reason);
-      else if (error.syscall === "connect" || UNTRUSTED.test(error.code)) reject(refused(error));
-      else reject(gone(error));
+      const isRefused = error.syscall === "connect" || UNTRUSTED.test(error.code);
+      reject(cause(sent, () => (isRefused ? refused(error) : gone(error))));
     });
     if (body === undefined || typeof body === "string" || body instanceof Uint8Array) return request.end(body);
     // The answer may say that nobody waits for the body.
@@ -329,8 +334,7 @@ async function exchanged(http, options, { method, body, signal }, refused) {
     try {
       for await (const piece of response) yield piece;
     } catch (error) {
-      if (signal?.aborted) throw signal.reason;
-      throw gone(error);
+      throw cause(sent, () => gone(error));
     } finally {
       response.destroy();
     }

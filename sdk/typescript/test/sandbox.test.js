@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createReadStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import { describe, test } from "node:test";
 import { inspect } from "node:util";
 
@@ -27,6 +28,7 @@ import {
   VERSION,
 } from "ringfence";
 
+import { CONNECTION, OPTIONS, calls } from "../src/options.js";
 import { KEY, serve, serverForFile } from "../testing/server.js";
 
 const server = serverForFile();
@@ -163,6 +165,51 @@ both("files", async (sandbox) => {
   for await (const change of changes) if (change.path === "seen") break;
 });
 
+both("data are text, bytes or pieces of them", async (sandbox) => {
+  const { files } = sandbox;
+  const text = () => new Blob(["a", "é"]);
+  for (const data of [text(), text().stream(), await text().arrayBuffer(), ["a", "", Buffer.from("é")]]) {
+    await files.write("kept", data);
+    assert.equal(await files.read("kept"), "aé");
+  }
+  const cat = await sandbox.commands.start("cat", { stdin: true });
+  for (const [data, type] of [[undefined, "undefined"], [null, "null"], [5, "number"], [{ a: 1 }, "Object"], [Promise.resolve("x"), "Promise"]]) {
+    const refused = { name: "InvalidArguments", message: `expected text, bytes, a Blob, or an iterable of text or bytes for the data, got ${type}` };
+    for (const call of [files.write("kept", data), files.extract("kept", data), cat.sendStdin(data)]) await assert.rejects(call, refused);
+  }
+  assert.equal(await files.read("kept"), "aé");
+  await cat.sendStdin(["in ", "two"], { end: true });
+  assert.equal((await cat.wait()).stdout, "in two");
+});
+
+both("an upload whose source fails is ended, with the error of the source", async (sandbox) => {
+  const { files } = sandbox;
+  async function* pieces(last) {
+    yield "begun";
+    if (last instanceof Error) throw last;
+    yield last;
+  }
+  const mine = new RangeError("mine");
+  await files.write("kept", "old");
+  await assert.rejects(files.write("kept", pieces(mine)), (error) => error === mine);
+  await assert.rejects(files.extract("kept", pieces(mine)), (error) => error === mine);
+  await assert.rejects(files.write("kept", createReadStream("/nowhere/missing")), { code: "ENOENT" });
+  const early = new Readable({ read() {} });
+  const written = files.write("kept", early);
+  early.destroy(mine);
+  await assert.rejects(written, (error) => error === mine);
+  for (const [last, type] of [[null, "null"], [5, "number"]]) {
+    const refused = { name: "InvalidArguments", message: `expected text or bytes for each piece of the data, got ${type}` };
+    await assert.rejects(files.write("kept", pieces(last)), refused);
+  }
+  const cat = await sandbox.commands.start("cat", { stdin: true });
+  await assert.rejects(cat.sendStdin(pieces(mine), { end: true }), (error) => error === mine);
+  await cat.kill();
+  // The server removes the partial file of a request that has ended.
+  while ((await files.list()).length > 1);
+  assert.equal(await files.read("kept"), "old");
+});
+
 both("large files pass through", async (_, client) => {
   const sandbox = await Sandbox.create({ client, memory: "512MiB", disk: "128MiB" });
   try {
@@ -255,6 +302,34 @@ test("each option of the API is an argument", async () => {
   const names = Array.from(declared.matchAll(/^  (\w+)\?:/gm), ([, name]) => name).filter((name) => name !== "client");
   const camel = (name) => name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
   assert.deepEqual(names.sort(), members.map(camel).sort());
+  const others = ["client", "signal", ...CONNECTION];
+  assert.deepEqual(OPTIONS.Sandbox.create.slice(1).filter((name) => !others.includes(name)).sort(), names);
+});
+
+test("each call refuses options that it does not know", async () => {
+  const client = new Client({ socket: server.socket });
+  assert.throws(() => new Client({ sockt: server.socket }), { name: "InvalidArguments", message: /^unknown option `sockt`, expected one of `url`/ });
+  const sandbox = await Sandbox.create({ client });
+  try {
+    const { approvals, images, runs, snapshots } = client;
+    const { files, commands, pty, contexts, ports } = sandbox;
+    const CommandHandle = await commands.start("cat", { stdin: true });
+    const instances = { Client: client, Approvals: approvals, Images: images, Runs: runs, Snapshots: snapshots };
+    Object.assign(instances, { Sandbox: sandbox, Files: files, Commands: commands, CommandHandle, Pty: pty, Contexts: contexts, Ports: ports });
+    const all = Object.entries(instances).flatMap(([name, each]) => calls(Object.getPrototypeOf(each), OPTIONS[name]).map((call) => [each, call]));
+    all.push(...calls(Sandbox, OPTIONS.Sandbox).map((call) => [Sandbox, call]));
+    assert.ok(all.length > 50, all.length);
+    for (const [each, [call, [position]]] of all) {
+      const refused = async () => await each[call](...Array(position).fill("x"), { tiemout: 3 });
+      await assert.rejects(refused, { name: "InvalidArguments", message: /^unknown option `tiemout`, expected / }, call);
+    }
+    await assert.rejects(commands.run("true", { cdw: "/" }), { message: "unknown option `cdw`, expected one of `cwd`, `env`, `timeout`, `user`, `onStdout`, `onStderr`, `maxOutput`, `check`, `signal`" });
+    await assert.rejects(files.stat("x", { depth: 1 }), { message: "unknown option `depth`, expected none" });
+    await assert.rejects(files.read("x", "bytes"), { message: "expected an object with options, got string" });
+    assert.equal((await commands.run("echo x", { cdw: undefined })).stdout, "x\n");
+  } finally {
+    await sandbox.kill();
+  }
 });
 
 test("options of the root file system", async () => {
@@ -283,12 +358,15 @@ describe("servers", () => {
       const own = await serve();
       const connection = surface === "socket" ? { socket: own.socket } : { url: own.url, apiKey: KEY };
       const sandbox = await Sandbox.create(connection);
+      const output = (await sandbox.commands.start("echo ready; exec sleep 600")).stream();
+      await output.next();
       let ending;
       const code = sandbox.runCode("import time\nprint('ready', flush=True)\ntime.sleep(600)", {
         onStdout: () => (ending = own.end("SIGKILL")),
       });
       await assert.rejects(code, ServerGone);
       await ending;
+      await assert.rejects(output.next(), ServerGone);
       await assert.rejects(sandbox.getInfo(), ServerUnavailable);
     });
   }

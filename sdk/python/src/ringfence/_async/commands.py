@@ -7,7 +7,7 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, 
 from .._body import AsyncData, async_pieces, sized
 from .._events import Event, Kept, Texts
 from .._retries import Retries
-from ..errors import CommandFailed, NotFound, ServerGone
+from ..errors import CommandFailed, NotFound, ServerGone, ServerUnavailable
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
 from .callbacks import called
 from .transport import AsyncTransport, pause
@@ -56,7 +56,7 @@ class AsyncCommandHandle:
                         elif event.name == "lost":
                             position += event.data["bytes"]
                 raise _unfinished()
-            except ServerGone as error:
+            except (ServerGone, ServerUnavailable) as error:
                 await pause(retries, error)
 
     async def wait(

@@ -24,7 +24,7 @@ class AsyncFiles:
         self._base = base + "/files"
 
     async def write(self, path: str, data: AsyncData, *, mode: Optional[int] = None) -> EntryInfo:
-        """Stores text, bytes, a file or pieces of bytes. Readers see the old content or the new one."""
+        """Stores text, bytes, a file or pieces of text or bytes. Readers see the old content or the new one."""
         content, size = sized(data)
         params = {"path": absolute(path), "size": size, "mode": None if mode is None else f"{mode:o}"}
         answer = await self._transport.json("PUT", self._base, params=params, content=async_pieces(content))

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Seque
 from .._body import Data, pieces, sized
 from .._events import Event, Kept, Texts
 from .._retries import Retries
-from ..errors import CommandFailed, NotFound, ServerGone
+from ..errors import CommandFailed, NotFound, ServerGone, ServerUnavailable
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
 from .callbacks import called
 from .transport import Transport, pause
@@ -57,7 +57,7 @@ class CommandHandle:
                         elif event.name == "lost":
                             position += event.data["bytes"]
                 raise _unfinished()
-            except ServerGone as error:
+            except (ServerGone, ServerUnavailable) as error:
                 pause(retries, error)
 
     def wait(

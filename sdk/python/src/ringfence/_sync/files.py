@@ -24,7 +24,7 @@ class Files:
         self._base = base + "/files"
 
     def write(self, path: str, data: Data, *, mode: Optional[int] = None) -> EntryInfo:
-        """Stores text, bytes, a file or pieces of bytes. Readers see the old content or the new one."""
+        """Stores text, bytes, a file or pieces of text or bytes. Readers see the old content or the new one."""
         content, size = sized(data)
         params = {"path": absolute(path), "size": size, "mode": None if mode is None else f"{mode:o}"}
         answer = self._transport.json("PUT", self._base, params=params, content=pieces(content))
