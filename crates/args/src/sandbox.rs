@@ -371,7 +371,7 @@ pub struct SandboxRunArgs {
     /// The code itself.
     #[arg(short, long, value_name = "CODE", conflicts_with = "command")]
     pub code: Option<String>,
-    /// Language of the code: python, bash, javascript or typescript (default: by the file's ending or first line, else python).
+    /// Language of the code: python, bash or javascript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME", conflicts_with = "command")]
     pub language: Option<Language>,
     /// Run it as this user of a sandbox with the fence `box`, whose code keeps what it defines apart from other users': a name of
@@ -400,6 +400,9 @@ pub struct SandboxCopyArgs {
     /// Maximum size of a directory that comes out of a sandbox.
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = ringfence_policy::memory::parse)]
     pub max_size: Bytes,
+    /// Has no effect: a directory is always copied with everything in it.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
 }
 
 /// `ringfence sandbox files`.

@@ -54,6 +54,9 @@ pub enum Error {
     /// A copy is of what cannot be copied there.
     #[error("{message}")]
     Copy { message: String, hint: &'static str },
+    /// The sandbox has ended while it was used.
+    #[error("the sandbox has ended: {0}")]
+    Ended(String),
     /// The server has refused it.
     #[error("{message}")]
     Refused {
@@ -74,8 +77,36 @@ impl Error {
             Self::Source { .. } | Self::Destination { .. } => "check the path",
             Self::Tree(error) => error.hint(),
             Self::Copy { hint, .. } => hint,
+            Self::Ended(_) => "`ringfence sandbox ls` shows which there are",
+            // For programs that speak HTTP themselves.
+            Self::Refused { hint, .. } if hint.starts_with("GET /") => {
+                "`--help` describes the options and arguments"
+            }
             Self::Refused { hint, .. } => hint,
         }
+    }
+
+    /// Returns `true` if the sandbox has no such process, or no longer.
+    pub(crate) fn is_no_process(&self) -> bool {
+        self.is_not_found("the sandbox has no process")
+    }
+
+    /// Returns `true` if the sandbox lacks the program of a process.
+    pub fn is_no_program(&self) -> bool {
+        self.is_not_found("there is no program")
+    }
+
+    fn is_not_found(&self, beginning: &str) -> bool {
+        matches!(self, Self::Refused { kind, message, .. } if kind == "not_found" && message.starts_with(beginning))
+    }
+
+    /// Returns the object of a failed command's JSON.
+    pub fn to_json(&self) -> Value {
+        let kind = match self {
+            Self::Refused { kind, .. } => kind,
+            _ => "internal",
+        };
+        serde_json::json!({"error": {"type": kind, "message": self.to_string(), "hint": self.hint()}})
     }
 }
 

@@ -32,6 +32,16 @@ async fn follow(client: &Client, path: &str) -> Result<Events, Error> {
     Ok(Events::of(response))
 }
 
+/// Returns why a sandbox has ended, if that is what was read of its events.
+pub(crate) fn end(read: Result<Option<Event>, Error>) -> Option<String> {
+    match read {
+        Ok(Some(event)) => matches!(&*event.name, "expired" | "removed" | "ended")
+            .then(|| event.data["reason"].as_str().unwrap_or(&event.name).to_owned()),
+        Ok(None) => Some("its events have ended".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 /// Renders an event as a line for people; `None` for the first one, which says that the others follow.
 pub fn line(event: &Event) -> Option<String> {
     let field = |name: &str| event.data[name].as_str().unwrap_or_default();

@@ -11,15 +11,20 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::client::{Body, Error};
+use super::life;
 use super::sandbox::{PIECE, Sandbox, UNSENT};
 
 /// Connections at a time, as many as a sandbox has; more wait.
 const MAX_CONNECTIONS: usize = 16;
 
 impl Sandbox {
-    /// Relays the connections of a listener to a TCP port of the sandbox until accepting one fails. If the
+    /// Relays the connections of a listener to a TCP port of the sandbox until that ends, or accepting one fails. If the
     /// port cannot be reached, the connection is closed and the error passed to `tell`.
-    pub async fn forward(&self, listener: &TcpListener, port: u16, tell: impl Fn(&Error)) -> io::Error {
+    pub async fn forward(&self, listener: &TcpListener, port: u16, tell: impl Fn(&Error)) -> Error {
+        let mut life = match self.life().await {
+            Ok(life) => life,
+            Err(error) => return error,
+        };
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut relaying = JoinSet::new();
         loop {
@@ -29,6 +34,9 @@ impl Sandbox {
                 listener.accept().await.map(|(stream, _)| (stream, permit))
             };
             tokio::select! {
+                event = life.next() => if let Some(why) = life::end(event) {
+                    return Error::Ended(why);
+                },
                 Some(done) = relaying.join_next() => if let Ok(Err(error)) = done {
                     tell(&error);
                 },
@@ -40,7 +48,7 @@ impl Sandbox {
                             sandbox.relay(stream, port).await
                         });
                     }
-                    Err(error) => return error,
+                    Err(error) => return Error::Broken(error.to_string()),
                 },
             }
         }

@@ -311,11 +311,25 @@ impl Sandbox {
         self.client.post(&self.path("/exec", &[]), process).await
     }
 
-    /// Prints the output of a process so far and, if `follow_it`, until its end.
+    /// Prints the output of its processes so far and, if `follow_them`, until their ends. A process that the server forgets
+    /// meanwhile is passed to `forgotten`.
     ///
     /// # Errors
-    /// If there is no such process.
-    pub async fn logs(&self, pid: u64, follow_it: bool) -> Result<(), Error> {
+    /// If there is no server, or no such sandbox.
+    pub async fn logs(&self, follow_them: bool, forgotten: impl Fn(u64)) -> Result<(), Error> {
+        for process in self.processes().await? {
+            let pid = process["pid"].as_u64().unwrap_or_default();
+            let has_ended = process["end"].is_object();
+            match self.logs_of(pid, follow_them || has_ended).await {
+                Err(error) if error.is_no_process() => forgotten(pid),
+                printed => printed?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the output of a process so far and, if `follow_it`, until its end.
+    async fn logs_of(&self, pid: u64, follow_it: bool) -> Result<(), Error> {
         let path = self.path(&format!("/processes/{pid}/output"), &[]);
         let response = self.client.send(Method::GET, &path, Body::Empty, None).await?;
         let mut events = Events::of(response);
@@ -528,6 +542,52 @@ fn print(event: &Event) {
     let _ = write(stream, &event.output());
 }
 
+/// A line for a result of code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShownResult {
+    /// Its text.
+    Text(String),
+    /// The types of one that has no text.
+    NoText(Vec<String>),
+}
+
+impl Ended {
+    /// Returns what code has displayed, and the value of its last expression, in order.
+    pub fn shown_results(&self) -> Vec<ShownResult> {
+        let mut value = self.0["value"].as_str();
+        let results = self.0["results"].as_array().into_iter().flatten();
+        let mut shown: Vec<ShownResult> = results
+            .map(|result| {
+                let own = match result["main"] == true {
+                    true => value.take(),
+                    false => None,
+                };
+                match own.or_else(|| result["data"]["text/plain"].as_str()) {
+                    Some(text) => ShownResult::Text(text.to_owned()),
+                    None => ShownResult::NoText(types(result)),
+                }
+            })
+            .collect();
+        shown.extend(value.map(|value| ShownResult::Text(value.to_owned())));
+        shown
+    }
+}
+
+/// Returns the types of a result, also of what was left out of it.
+fn types(result: &Value) -> Vec<String> {
+    let of = |member: &str| {
+        result[member]
+            .as_object()
+            .into_iter()
+            .flat_map(|types| types.keys())
+    };
+    let all = of("data").chain(of("omitted"));
+    all.filter(|name| *name != DISPLAY).cloned().collect()
+}
+
+/// The mark of a result that can be updated, among its types.
+const DISPLAY: &str = "application/vnd.ringfence.display+json";
+
 /// Passes output on until the end.
 async fn follow(
     mut events: Events,
@@ -596,6 +656,35 @@ mod tests {
         check("memory_exceeded", -9, 137);
         check("unknown", 125, 125);
         check("exited", 256, 125);
+    }
+
+    #[test]
+    fn results_are_shown_in_order_with_the_value_at_its_place() {
+        let check = |execution: Value, expected: &[ShownResult]| {
+            assert_eq!(Ended(execution).shown_results(), expected);
+        };
+        let text = |text: &str| ShownResult::Text(text.to_owned());
+        let displayed =
+            json!({"main": false, "data": {"text/plain": "2", DISPLAY: {"id": "a", "update": false}}});
+        check(json!({}), &[]);
+        check(
+            json!({"value": "3", "results": [displayed]}),
+            &[text("2"), text("3")],
+        );
+        let main = json!({"main": true, "data": {"text/plain": "cut", "image/png": "="}});
+        check(
+            json!({"value": "3", "results": [main, displayed]}),
+            &[text("3"), text("2")],
+        );
+        let page =
+            json!({"main": true, "data": {"text/html": "<p>", DISPLAY: {}}, "omitted": {"image/png": 9}});
+        check(
+            json!({"results": [page]}),
+            &[ShownResult::NoText(vec![
+                "text/html".to_owned(),
+                "image/png".to_owned(),
+            ])],
+        );
     }
 
     #[test]

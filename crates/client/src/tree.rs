@@ -145,7 +145,9 @@ pub enum TreeError {
     HardLink { path: String, first: String },
     #[error("the directory has more than {MAX_ENTRIES} entries")]
     TooMany,
-    #[error("the directory has more than {0} bytes")]
+    #[error(
+        "the directory has more than {0} bytes; the files that were complete before remain, and the copy lacks the others"
+    )]
     TooLarge(u64),
     #[error("{0} is a directory in the sandbox, and something else here")]
     NoDirectory(String),

@@ -351,6 +351,18 @@ def script(program):
     return run
 
 
+def pip(shell, line):
+    import importlib
+    import site
+
+    shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
+    # An interpreter that began before the first installation lacks its directory.
+    own = site.getusersitepackages()
+    if site.ENABLE_USER_SITE and own not in sys.path and os.path.isdir(own):
+        site.addsitedir(own)
+    importlib.invalidate_caches()
+
+
 def write_file(shell, line, cell):
     words = shlex.split(line)
     appends = words[:1] == ["-a"] and bool(words.pop(0))
@@ -420,7 +432,7 @@ LINE = {
     "load_ext": without_effect("load_ext", ": extensions of IPython are not loaded"),
     "lsmagic": lambda shell, line: print(shell.known()),
     "matplotlib": nothing,
-    "pip": lambda shell, line: shell.system(f"{shlex.quote(sys.executable)} -m pip {line}"),
+    "pip": pip,
     "pwd": lambda shell, line: os.getcwd(),
     "reload_ext": without_effect("reload_ext"),
     "reset": reset,

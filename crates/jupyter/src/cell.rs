@@ -257,6 +257,7 @@ impl<'a> Cell<'a> {
     /// too, reports a failure.
     fn failure(&self, execution: &Execution) -> Option<Value> {
         let name = match execution.outcome {
+            Outcome::Exited if execution.context_ended => "Stopped",
             Outcome::Exited if execution.exit_code == 0 => return None,
             Outcome::Exited => {
                 let exception = questions::exception(execution, self.shared.kind.forms);

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use super::error::Error;
 use super::lock::lock;
 use super::pause::{Alarm, Clock};
-use super::process::FOR_EVER;
+use super::process::{FOR_EVER, ProcessEnd};
 
 /// Contexts of a sandbox.
 const MAX: usize = 16;
@@ -91,7 +91,8 @@ pub struct ContextInfo {
 /// The outcome of one execution, beside its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Execution {
-    /// 0; 1 where Python or JavaScript raised an exception; the status of the last command in bash.
+    /// 0; 1 where Python or JavaScript raised an exception; the status of the last command in bash. Where the code ended its
+    /// interpreter, that one's status, or the signal that killed it as a negative number.
     pub exit_code: i32,
     pub outcome: Outcome,
     /// Number of the execution in its context, from 1 on.
@@ -425,26 +426,60 @@ impl Context {
         }
     }
 
-    /// Runs code, after the executions that wait. Output is streamed to `output`; if that is closed, the code
-    /// is interrupted.
+    /// Waits until the executions before have ended.
+    ///
+    /// # Errors
+    /// If too many wait.
+    pub(crate) async fn turn(&self) -> Result<Begun<'_>, Error> {
+        let queued = Queued::enter(&self.queued).ok_or_else(|| Error::Busy(self.id.clone()))?;
+        let mut interpreter = self.interpreter.lock().await;
+        if interpreter.ended {
+            return Ok(Begun::Ended);
+        }
+        if interpreter.has_ended_idle() {
+            interpreter.ended = true;
+            return Ok(Begun::EndedIdle);
+        }
+        Ok(Begun::Turn(Turn {
+            context: self,
+            interpreter,
+            _queued: queued,
+        }))
+    }
+}
+
+/// The beginning of an execution.
+pub(crate) enum Begun<'a> {
+    Turn(Turn<'a>),
+    /// An execution before has ended the interpreter, and reported it.
+    Ended,
+    /// The interpreter has ended since the execution before. Reported once.
+    EndedIdle,
+}
+
+/// The turn of one execution in a context.
+pub(crate) struct Turn<'a> {
+    context: &'a Context,
+    interpreter: tokio::sync::MutexGuard<'a, Interpreter>,
+    _queued: Queued<'a>,
+}
+
+impl Turn<'_> {
+    /// Runs code. Output is streamed to `output`; if that is closed, the code is interrupted.
     pub(crate) async fn execute(
-        &self,
+        mut self,
         code: Code,
         output: mpsc::Sender<Chunk>,
         clock: &Clock,
-    ) -> Result<Execution, Error> {
-        let _queued = Queued::enter(&self.queued).ok_or_else(|| Error::Busy(self.id.clone()))?;
-        let mut interpreter = self.interpreter.lock().await;
-        if interpreter.ended {
-            return Err(Error::NoContext(self.id.clone()));
-        }
+    ) -> Execution {
+        let interpreter = &mut *self.interpreter;
         let began = Instant::now();
         interpreter.executions += 1;
-        let from_aside = self.interrupted.swap(false, Ordering::AcqRel);
+        let from_aside = self.context.interrupted.swap(false, Ordering::AcqRel);
         let after_interrupt = std::mem::take(&mut interpreter.interrupted) || from_aside;
         let number = interpreter.executions;
         let evaluating = Evaluating {
-            language: self.language,
+            language: self.context.language,
             number,
             after_interrupt,
             limit: clock.alarm(code.timeout.as_duration()),
@@ -452,11 +487,11 @@ impl Context {
             output,
         };
         let ended = interpreter.evaluate(evaluating).await;
-        Ok(Execution {
+        Execution {
             execution_count: number,
             duration: began.elapsed().as_secs_f64(),
             ..ended
-        })
+        }
     }
 }
 
@@ -474,6 +509,11 @@ struct Evaluating<'a> {
 }
 
 impl Interpreter {
+    /// Returns `true` if the process has ended since an execution. The first one reports the end of one that never worked.
+    fn has_ended_idle(&mut self) -> bool {
+        self.executions > 0 && self.process.task.try_join_next().is_some()
+    }
+
     /// Returns `false` if the process has ended. Discards its output so far.
     fn lives(&mut self) -> bool {
         loop {
@@ -503,15 +543,18 @@ impl Interpreter {
         let mut stop: Option<Outcome> = None;
         // Output that the reader has not taken yet: the code waits, and its time goes on.
         let (mut unread, mut discarding): (Option<Chunk>, bool) = (None, false);
-        let lost = loop {
+        let end = loop {
+            let has_answer = matches!(answered, Some(Ok(_)));
             tokio::select! {
                 biased;
                 event = process.events.recv(), if unread.is_none() => match event {
                     Some(ProcessEvent::Output(_)) if discarding => {}
                     Some(ProcessEvent::Output(chunk)) => unread = Some(chunk),
-                    Some(ProcessEvent::Drained) if answered.is_some() => break false,
+                    Some(ProcessEvent::Drained) if has_answer => break None,
                     Some(ProcessEvent::Drained) => {}
-                    Some(ProcessEvent::Ended(_) | ProcessEvent::Lost(_)) | None => break true,
+                    Some(ProcessEvent::Ended(end)) => break Some(ProcessEnd::of(&end, false, false)),
+                    Some(ProcessEvent::Lost(lost)) => break Some(ProcessEnd::unknown(&lost.to_string())),
+                    None => break Some(ProcessEnd::unknown("the sandbox has ended")),
                 },
                 place = output.reserve(), if unread.is_some() => {
                     // Whoever has gone is noticed below.
@@ -520,38 +563,39 @@ impl Interpreter {
                     }
                 }
                 answer = &mut asking, if answered.is_none() => {
+                    match answer {
+                        Ok(_) => process.control.drain(),
+                        // The interpreter ends, or code has taken its place: the end follows.
+                        Err(NoAnswer::HungUp) => {}
+                        Err(NoAnswer::Nonsense) => process.control.kill(),
+                    }
                     answered = Some(answer);
-                    process.control.drain();
                 }
                 () = due.reached() => {
-                    if stop.is_some() || answered.is_some() {
-                        process.control.kill();
-                    } else {
-                        process.control.signal(SIGINT, recipient);
-                        stop = Some(Outcome::TimedOut);
+                    match stop.is_some() || has_answer {
+                        true => process.control.kill(),
+                        false => process.control.signal(SIGINT, recipient),
                     }
+                    stop.get_or_insert(Outcome::TimedOut);
                     due.set(GRACE);
                     // A reader that does not read must not hide the end.
                     unread = None;
                     discarding = true;
                 }
-                () = output.closed(), if stop.is_none() && answered.is_none() => {
+                () = output.closed(), if stop.is_none() && !has_answer => {
                     process.control.signal(SIGINT, recipient);
                     stop = Some(Outcome::Cancelled);
                     due.set(GRACE);
                 }
             }
         };
-        let answer = match answered {
-            Some(Ok(answer)) if !lost => answer,
-            Some(_) | None => {
-                process.control.kill();
-                self.ended = true;
-                return Execution::without_state(stop);
-            }
-        };
-        self.interrupted = stop.is_some();
-        Execution::of(answer, stop)
+        let execution = Execution::at_end(answered, end, stop);
+        if execution.context_ended {
+            process.control.kill();
+        }
+        self.ended = execution.context_ended;
+        self.interrupted = execution.interrupted;
+        execution
     }
 }
 
@@ -591,6 +635,19 @@ async fn read_until(bridge: &mut DuplexStream, end: u8, most: usize) -> Result<V
 }
 
 impl Execution {
+    /// Returns the outcome of an interpreter's answer, or of its end.
+    fn at_end(
+        answered: Option<Result<Answer, NoAnswer>>,
+        end: Option<ProcessEnd>,
+        stop: Option<Outcome>,
+    ) -> Self {
+        match (answered, end) {
+            (Some(Ok(answer)), None) => Self::of(answer, stop),
+            (Some(Err(NoAnswer::Nonsense)), _) => Self::without_state(stop, None),
+            (_, end) => Self::without_state(stop, end),
+        }
+    }
+
     fn of(answer: Answer, stop: Option<Outcome>) -> Self {
         Self {
             exit_code: match stop {
@@ -609,10 +666,17 @@ impl Execution {
         }
     }
 
-    fn without_state(stop: Option<Outcome>) -> Self {
+    /// An execution that ended its interpreter. Without an `end`, the interpreter was killed for an answer that makes no sense.
+    fn without_state(stop: Option<Outcome>, end: Option<ProcessEnd>) -> Self {
+        let (outcome, exit_code) = match (stop, end) {
+            (Some(Outcome::TimedOut), _) => (Outcome::TimedOut, -1),
+            (Some(stop), _) => (stop, 125),
+            (None, Some(end)) => (end.outcome, end.exit_code),
+            (None, None) => (Outcome::Unknown, 125),
+        };
         Self {
-            exit_code: if stop == Some(Outcome::TimedOut) { -1 } else { 125 },
-            outcome: stop.unwrap_or(Outcome::Unknown),
+            exit_code,
+            outcome,
             execution_count: 0,
             value: None,
             results: Vec::new(),
@@ -620,6 +684,23 @@ impl Execution {
             context_ended: true,
             duration: 0.0,
             warnings: vec!["the interpreter has ended: the state of its context is lost".to_owned()],
+        }
+    }
+
+    /// Returns `true` if a lack of memory may have ended the interpreter.
+    pub(crate) fn may_lack_memory(&self) -> bool {
+        let is_killed = self.outcome == Outcome::Signalled && self.exit_code == -9;
+        self.context_ended && (is_killed || self.outcome == Outcome::Unknown)
+    }
+
+    /// The answer to code of a context whose interpreter had ended before.
+    pub(crate) fn not_run() -> Self {
+        Self {
+            warnings: vec![
+                "the interpreter had ended before, and the state of its context is lost: the code was not run"
+                    .to_owned(),
+            ],
+            ..Self::without_state(None, None)
         }
     }
 }

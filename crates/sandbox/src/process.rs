@@ -82,7 +82,7 @@ pub struct ProcessInfo {
 impl ProcessEnd {
     /// Converts the end that an init reports. `memory_kills`: the kernel killed a process for lack of memory meanwhile.
     /// `late`: the process was killed at its time limit, unless it had ended before.
-    fn of(end: &End, memory_kills: bool, late: bool) -> Self {
+    pub(crate) fn of(end: &End, memory_kills: bool, late: bool) -> Self {
         let status = match &end.fate {
             Fate::Ended(status) => *status,
             Fate::NotStarted { step, errno } => {

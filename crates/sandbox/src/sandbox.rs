@@ -15,7 +15,9 @@ use tokio::io::DuplexStream;
 use tokio::sync::{RwLockReadGuard, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::context::{BRIDGE, Code, Context, ContextInfo, Contexts, Execution, Language, NewContext, Role};
+use super::context::{
+    BRIDGE, Begun, Code, Context, ContextInfo, Contexts, Execution, Language, NewContext, Role,
+};
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock::lock;
@@ -35,6 +37,9 @@ const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
 pub const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
 /// Smallest memory limit of a sandbox whose packages are imported before anybody asks for it.
 const PRELOADING: Bytes = Bytes::mib(256);
+
+/// Warning of code whose context was there, and ended before its turn.
+const LOST: &str = "the interpreter before has ended, and its state is lost: a new one ran the code";
 
 /// The place of a sandbox; `None` once it has ended.
 pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
@@ -514,50 +519,67 @@ impl Sandbox {
     }
 
     /// Runs code in a context: the one with this id, or the default one of its language, which is created for
-    /// the first code. Output is streamed to `output`; if that is closed, the code is interrupted.
+    /// the first code, and again once its interpreter has ended. Output is streamed to `output`; if that is closed, the code is interrupted.
     ///
     /// # Errors
     /// If there is no such context, it is another user's, or it is busy.
     pub async fn execute(
         &self,
-        context: ContextChoice,
+        choice: ContextChoice,
         mut code: Code,
         output: mpsc::Sender<Chunk>,
     ) -> Result<Execution, Error> {
-        let starting = self.starting().await?;
-        let context = self.context(context, code.user.take()).await?;
-        drop(starting);
-        let memory_kills = self.memory_kills();
-        let mut executed = context.execute(code, output, &self.pauses.clock()).await;
-        if let Ok(execution) = &mut executed
-            && execution.context_ended
-        {
-            self.contexts.forget(&context);
-            if execution.outcome == Outcome::Unknown && memory_kills.any() {
-                execution.outcome = Outcome::MemoryExceeded;
-                execution.exit_code = -9;
+        let user = code.user.take();
+        let mut has_ended = false;
+        loop {
+            let starting = self.starting().await?;
+            let context = self.context(&choice, user.clone()).await?;
+            drop(starting);
+            let turn = match (context.turn().await?, &choice) {
+                (Begun::Turn(turn), _) => turn,
+                (ended, choice) => {
+                    self.contexts.forget(&context);
+                    match (ended, choice) {
+                        (_, ContextChoice::Default(_)) => has_ended = true,
+                        (Begun::EndedIdle, ContextChoice::Id(_)) => return Ok(Execution::not_run()),
+                        (_, ContextChoice::Id(id)) => return Err(Error::NoContext(id.clone())),
+                    }
+                    continue;
+                }
+            };
+            let memory_kills = self.memory_kills();
+            let mut executed = turn.execute(code, output, &self.pauses.clock()).await;
+            if executed.context_ended {
+                self.contexts.forget(&context);
+                if executed.may_lack_memory() && memory_kills.any() {
+                    executed.outcome = Outcome::MemoryExceeded;
+                    executed.exit_code = -9;
+                }
             }
+            if has_ended {
+                executed.warnings.insert(0, LOST.to_owned());
+            }
+            return Ok(executed);
         }
-        executed
     }
 
     /// Returns the context that runs code as a user. A context is its user's: no other's code runs in it.
-    async fn context(&self, choice: ContextChoice, user: Option<String>) -> Result<Arc<Context>, Error> {
+    async fn context(&self, choice: &ContextChoice, user: Option<String>) -> Result<Arc<Context>, Error> {
         let is_named = user.is_some();
         let user = self.context_user(user)?;
         let language = match choice {
             ContextChoice::Id(id) => {
-                let found = self.contexts.find(&id)?;
+                let found = self.contexts.find(id)?;
                 return match is_named && found.user() != user.as_deref() {
                     true => Err(Error::OtherUser {
-                        context: id,
+                        context: id.clone(),
                         own: found.user().unwrap_or(self.usual_user()).to_owned(),
                         wanted: user.unwrap_or_else(|| self.usual_user().to_owned()),
                     }),
                     false => Ok(found),
                 };
             }
-            ContextChoice::Default(language) => language,
+            ContextChoice::Default(language) => *language,
         };
         let _one_at_a_time = self.creating.lock().await;
         if let Some(found) = self.contexts.default(language, user.as_deref()) {

@@ -141,8 +141,8 @@ def test_ends_that_are_no_exception(sandbox: Sandbox) -> None:
     late = sandbox.run_code("while True: pass", timeout=0.2)
     assert late.error is not None and late.error.name == late.outcome == "timed_out" and late.interrupted
     assert sandbox.run_code("kept").text == "5"
-    gone = sandbox.run_code("import os; os._exit(0)")
-    assert gone.error is not None and gone.outcome == "unknown" and gone.context_ended
+    gone = sandbox.run_code("import os; os._exit(3)")
+    assert gone.error is not None and gone.error.value == "3" and gone.outcome == "exited" and gone.context_ended
 
 
 def test_contexts_are_apart(sandbox: Sandbox) -> None:

@@ -8,7 +8,7 @@ mod snapshot;
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 
-use ringfence_client::sandbox::{Ended, Input, Sandbox};
+use ringfence_client::sandbox::{Ended, Input, Sandbox, ShownResult};
 use ringfence_client::{Client, Error, life, query};
 use ringfence_container::sandboxes::SandboxInfo;
 use ringfence_images::Selector;
@@ -200,14 +200,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         true => print_json(&made, context),
         false => {
             context.ui.out(format!("{}\n", name_or_id(&made)))?;
-            for warning in made["warnings"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-            {
-                context.ui.warn(warning);
-            }
+            warn_of(&made, context);
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -308,9 +301,7 @@ async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitC
         "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
     });
     if args.options.json {
-        let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
-        print_json(&ended, context)?;
-        return Ok(status(&Ended(ended), context));
+        return collected(&sandbox, &process, context).await;
     }
     let input = match (args.interactive, args.tty) {
         (_, true) if std::io::stdin().is_terminal() => Input::Terminal,
@@ -327,15 +318,23 @@ async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitC
     concluded(sandbox.attach(process, input).await, context)
 }
 
+/// Runs a process, and prints it with its output, or the error, as JSON.
+async fn collected(sandbox: &Sandbox, process: &Value, context: &Context) -> anyhow::Result<ExitCode> {
+    let ended = sandbox.exec_collected(process).await;
+    match &ended {
+        Ok(ended) => context.ui.json(ended)?,
+        Err(error) => context.ui.json(&error.to_json())?,
+    }
+    concluded(ended.map(Ended), context)
+}
+
 /// Returns the status of a process, or of a program that is not there.
 fn concluded(ended: Result<Ended, Error>, context: &Context) -> anyhow::Result<ExitCode> {
     match ended {
         Ok(ended) => Ok(status(&ended, context)),
-        Err(Error::Refused { kind, message, hint })
-            if kind == "not_found" && message.starts_with("there is no program") =>
-        {
-            context.ui.error(&message);
-            context.ui.hint(&hint);
+        Err(error) if error.is_no_program() => {
+            context.ui.error(&error.to_string());
+            context.ui.hint(error.hint());
             Ok(ExitCode::from(NO_PROGRAM))
         }
         Err(error) => Err(failure(error)),
@@ -357,15 +356,16 @@ fn status(ended: &Ended, context: &Context) -> ExitCode {
             .error(ended.0["error"].as_str().unwrap_or("its end is unknown")),
         _ => {}
     }
-    for warning in ended.0["warnings"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
+    warn_of(&ended.0, context);
+    ExitCode::from(ended.status())
+}
+
+/// Prints the warnings of an answer.
+fn warn_of(answer: &Value, context: &Context) {
+    let warnings = answer["warnings"].as_array().into_iter().flatten();
+    for warning in warnings.filter_map(Value::as_str) {
         context.ui.warn(warning);
     }
-    ExitCode::from(ended.status())
 }
 
 async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -396,9 +396,7 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
         };
         let process = json!({"command": args.command, "user": args.account, "timeout": timeout});
         if args.options.json {
-            let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
-            print_json(&ended, context)?;
-            return Ok(status(&Ended(ended), context));
+            return collected(&sandbox, &process, context).await;
         }
         return concluded(sandbox.attach(process, Input::None).await, context);
     }
@@ -416,8 +414,14 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
         return Ok(ExitCode::from(Ended(executed).status()));
     }
     let executed = sandbox.run(&code).await.map_err(failure)?;
-    if let Some(value) = executed.0["value"].as_str() {
-        context.ui.out(format!("{value}\n"))?;
+    for shown in executed.shown_results() {
+        match shown {
+            ShownResult::Text(text) => context.ui.out(text + "\n")?,
+            ShownResult::NoText(types) => context.ui.note(&format!(
+                "a result of `{}` has no text; `--json` has it",
+                visible(&types.join("`, `"))
+            )),
+        }
     }
     Ok(status(&executed, context))
 }
@@ -520,14 +524,12 @@ async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitC
     let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
         return container::logs(args, context).await;
     };
-    for process in sandbox.processes().await.map_err(failure)? {
-        let pid = process["pid"].as_u64().unwrap_or_default();
-        let has_ended = process["end"].is_object();
-        sandbox
-            .logs(pid, args.follow || has_ended)
-            .await
-            .map_err(failure)?;
-    }
+    let forgotten = |pid| {
+        context
+            .ui
+            .note(&format!("left out process {pid}: it is no longer kept"))
+    };
+    sandbox.logs(args.follow, forgotten).await.map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
-use ringfence_policy::{EgressFacts, EgressPolicy, Network, Request};
+use ringfence_policy::{EgressFacts, EgressPolicy, EnvName, Network, Request};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -66,10 +66,20 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
     let retries = RETRIES.iter().filter(|retries| !known(retries.name));
     let retries =
         retries.filter_map(|retries| Some((retries.name.parse().ok()?, retries.with_network.to_owned())));
-    equipped
-        .env
-        .extend(added.chain(node_variable(known)).chain(retries));
+    equipped.env.extend(
+        added
+            .chain(node_variable(known))
+            .chain(retries)
+            .chain(pip_variable(known)),
+    );
     Cow::Owned(equipped)
+}
+
+/// Returns the variable that lets pip install for the Python of a distribution (PEP 668): a guest changes its own files alone.
+fn pip_variable(known: impl Fn(&str) -> bool) -> Option<(EnvName, String)> {
+    const NAME: &str = "PIP_BREAK_SYSTEM_PACKAGES";
+    let name = NAME.parse().ok().filter(|_| !known(NAME))?;
+    Some((name, "1".to_owned()))
 }
 
 /// Checks that the guest of a request with a network has a cell, and thus a network of its own.
@@ -102,6 +112,7 @@ mod tests {
         };
         assert_eq!(of("PIP_RETRIES"), ["9"]);
         assert_eq!(of("npm_config_fetch_retries"), ["2"]);
+        assert_eq!(of("PIP_BREAK_SYSTEM_PACKAGES"), ["1"]);
         assert_eq!(of("HTTPS_PROXY"), [format!("http://127.0.0.1:{PROXY_PORT}")]);
     }
 }

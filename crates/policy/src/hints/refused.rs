@@ -93,7 +93,7 @@ fn open(host: &str) -> String {
         None => "its range".to_owned(),
     };
     format!(
-        "add {range} to `egress.private_networks` in your own configuration, ~/.config/ringfence/ringfence.toml"
+        "add {range} to `egress.private_networks` in your own configuration, $XDG_CONFIG_HOME/ringfence/ringfence.toml (by default in ~/.config)"
     )
 }
 
@@ -162,7 +162,7 @@ mod tests {
             "127.0.0.1",
             8123,
             "refused: 127.0.0.1:8123 (127.0.0.1 has a loopback address, which is not allowed (RFC 1122)); add `127.0.0.1/32` to `egress.private_networks` \
-             in your own configuration, ~/.config/ringfence/ringfence.toml",
+             in your own configuration, $XDG_CONFIG_HOME/ringfence/ringfence.toml (by default in ~/.config)",
         );
     }
 

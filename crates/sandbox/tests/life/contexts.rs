@@ -22,6 +22,14 @@ pub(crate) const TESTS: &[Test] = &[
         an_interpreter_that_ends_is_told_and_replaced,
     ),
     (
+        "code_that_waits_for_an_interpreter_that_ends_gets_a_new_one",
+        code_that_waits_for_an_interpreter_that_ends_gets_a_new_one,
+    ),
+    (
+        "a_named_context_that_ends_idle_has_not_run_the_next_code",
+        a_named_context_that_ends_idle_has_not_run_the_next_code,
+    ),
+    (
         "variables_of_an_execution_hold_while_it_runs",
         variables_of_an_execution_hold_while_it_runs,
     ),
@@ -54,6 +62,10 @@ async fn execute_code(sandbox: &Sandbox, language: Language, code: Code) -> (Exe
     };
     let (executed, printed) = tokio::join!(executing, listening);
     (executed.unwrap(), printed)
+}
+
+fn end_of(execution: &Execution) -> (Outcome, i32, bool) {
+    (execution.outcome, execution.exit_code, execution.context_ended)
 }
 
 async fn execute(sandbox: &Sandbox, language: Language, code: &str) -> (Execution, String) {
@@ -312,8 +324,8 @@ fn javascript_keeps_its_state() {
         let (long, _) = node("Array(100).fill('x'.repeat(9_000))").await;
         assert_eq!(long.value.map(|value| value.len()), Some(64 * 1024));
         assert_eq!(long.warnings, ["the text of the value is cut"]);
-        let (ended, _) = node("process.exit(3)").await;
-        assert!(ended.context_ended, "{ended:?}");
+        let (ended, _) = node("process.exit(4)").await;
+        assert_eq!(end_of(&ended), (Outcome::Exited, 4, true), "{ended:?}");
         assert_eq!(node("typeof a").await.0.value.as_deref(), Some("'undefined'"));
     });
 }
@@ -358,37 +370,100 @@ fn what_takes_too_long_is_interrupted_and_the_state_kept() {
     });
 }
 
+/// Code that waits for a context that ends meanwhile runs in a new one, and says that the state is lost.
+fn code_that_waits_for_an_interpreter_that_ends_gets_a_new_one() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        for (language, ends) in [
+            (Language::Python, "import os, time; time.sleep(0.3); os._exit(3)"),
+            (Language::Bash, "sleep 0.3; exit 3"),
+        ] {
+            execute(&sandbox, language, "x=1").await;
+            let ending = execute(&sandbox, language, ends);
+            let waiting = execute(&sandbox, language, "echo=1");
+            let ((ended, _), (after, printed)) = tokio::join!(ending, waiting);
+            assert_eq!(end_of(&ended), (Outcome::Exited, 3, true), "{ended:?}");
+            assert_eq!(end_of(&after), (Outcome::Exited, 0, false), "{after:?} {printed}");
+            assert_eq!(after.execution_count, 1);
+            assert!(after.warnings[0].contains("its state is lost"), "{after:?}");
+        }
+    });
+}
+
 fn an_interpreter_that_ends_is_told_and_replaced() {
     with_server(async |server| {
         let sandbox = server.sandbox().await;
         execute(&sandbox, Language::Python, "x = 1").await;
-        let (ended, _) = execute(&sandbox, Language::Python, "import os; os._exit(3)").await;
-        assert_eq!(
-            (ended.outcome, ended.context_ended),
-            (Outcome::Unknown, true),
-            "{ended:?}"
-        );
+        let (ended, printed) = execute(
+            &sandbox,
+            Language::Python,
+            "import os; print(x, flush=True); os._exit(3)",
+        )
+        .await;
+        assert_eq!(end_of(&ended), (Outcome::Exited, 3, true), "{ended:?}");
+        assert_eq!(printed, "1\n");
         let (after, _) = execute(&sandbox, Language::Python, "print('x' in globals())").await;
         assert_eq!((after.execution_count, after.exit_code), (1, 0));
+        let (killed, _) = execute(&sandbox, Language::Python, "import os; os.kill(os.getpid(), 11)").await;
+        assert_eq!(end_of(&killed), (Outcome::Signalled, -11, true), "{killed:?}");
+        for (code, expected) in [
+            ("exit 4", (Outcome::Exited, 4, true)),
+            ("exit", (Outcome::Exited, 0, true)),
+            ("exec sh -c 'exit 5'", (Outcome::Exited, 5, true)),
+            ("(exit 6)", (Outcome::Exited, 6, false)),
+        ] {
+            let (ended, printed) = execute(&sandbox, Language::Bash, code).await;
+            assert_eq!(end_of(&ended), expected, "{code}: {ended:?} {printed}");
+        }
+        // Code that takes the interpreter's place has its time limit.
+        let short = Timeout::try_from(0.3).unwrap();
+        let (late, _) = execute_for(&sandbox, Language::Bash, "exec sleep 600", short).await;
+        assert_eq!(end_of(&late), (Outcome::TimedOut, -1, true), "{late:?}");
+    });
+}
+
+fn a_named_context_that_ends_idle_has_not_run_the_next_code() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
         let made = sandbox
             .create_context(Language::Python, Some("/tmp".to_owned()), None)
             .await
             .unwrap();
-        let code = Code {
-            code: "import os; os.getcwd()".to_owned(),
-            timeout: Timeout::seconds(30),
-            user: None,
-            variables: Vec::new(),
+        // One that ends idle is not taken for the end of code that it never ran.
+        let die = "import threading
+def die():
+    while not os.path.exists('/tmp/die'): pass
+    os._exit(0)
+open('/tmp/pid', 'w').write(str(os.getpid()))
+threading.Thread(target=die).start()";
+        let run = async |code: &str| {
+            let code = Code {
+                code: code.to_owned(),
+                timeout: Timeout::seconds(30),
+                user: None,
+                variables: Vec::new(),
+            };
+            let (sender, _output) = mpsc::channel(16);
+            sandbox
+                .execute(ContextChoice::Id(made.id.clone()), code, sender)
+                .await
         };
-        let (sender, _output) = mpsc::channel(16);
-        let executed = sandbox
-            .execute(ContextChoice::Id(made.id.clone()), code, sender)
+        let at_first = run("import os; os.getcwd()").await.unwrap();
+        assert_eq!(at_first.value.as_deref(), Some("'/tmp'"));
+        run(die).await.unwrap();
+        let gone = "touch /tmp/die; while kill -0 $(< /tmp/pid); do /bin/true; done 2> /tmp/gone; /bin/true";
+        execute(&sandbox, Language::Bash, gone).await;
+        let not_run = run("1").await.unwrap();
+        assert_eq!(end_of(&not_run), (Outcome::Unknown, 125, true), "{not_run:?}");
+        assert!(not_run.warnings[0].contains("was not run"), "{not_run:?}");
+        assert!(matches!(run("1").await, Err(Error::NoContext(_))));
+        let other = sandbox
+            .create_context(Language::Python, None, None)
             .await
             .unwrap();
-        assert_eq!(executed.value.as_deref(), Some("'/tmp'"));
-        sandbox.remove_context(&made.id).unwrap();
+        sandbox.remove_context(&other.id).unwrap();
         assert!(matches!(
-            sandbox.remove_context(&made.id),
+            sandbox.remove_context(&other.id),
             Err(Error::NoContext(_))
         ));
     });

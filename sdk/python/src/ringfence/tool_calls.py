@@ -92,10 +92,11 @@ def anthropic_bash(sandbox: Sandbox, block: Mapping[str, Any], *, timeout: float
         return {**answer, "content": "the shell was restarted"}
     execution = sandbox.run_code(given["command"], "bash", timeout=timeout)
     parts = ["".join(execution.logs.stdout), "".join(execution.logs.stderr)]
+    restarted = "; the shell was restarted" if execution.context_ended else ""
     if execution.outcome != "exited":
-        parts.append(f"[{execution.outcome}{'; the shell was restarted' if execution.context_ended else ''}]")
-    elif execution.exit_code:
-        parts.append(f"[exit status {execution.exit_code}]")
+        parts.append(f"[{execution.outcome}{restarted}]")
+    elif execution.exit_code or restarted:
+        parts.append(f"[exit status {execution.exit_code}{restarted}]")
     text = "\n".join(part.rstrip("\n") for part in parts if part)
     return {**answer, "content": text, "is_error": execution.error is not None}
 

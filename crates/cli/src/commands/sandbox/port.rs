@@ -44,5 +44,5 @@ pub(super) async fn port(args: &SandboxPortArgs, context: &Context) -> anyhow::R
         }
     };
     let tell = |error: &ringfence_client::Error| context.ui.warn(&error.to_string());
-    Err(sandbox.forward(&listener, args.port, tell).await.into())
+    Err(failure(sandbox.forward(&listener, args.port, tell).await))
 }

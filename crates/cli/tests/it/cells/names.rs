@@ -61,6 +61,13 @@ fn a_sandbox_is_created_described_and_removed() {
         );
     }
     assert_eq!(lab.bash("echo $GREETING").ok(), "hello there\n");
+    // Hints are for the command line.
+    for options in [["--env", "=x"], ["--name", "no/name"]] {
+        let refused = lab.sandbox(&[&["create"], &options[..]].concat());
+        assert_eq!(refused.status, 125, "{refused:?}");
+        assert!(refused.stderr.contains("hint: `--help` describes"), "{refused:?}");
+        assert!(!refused.stderr.contains("openapi"), "{refused:?}");
+    }
     assert!(lab.bash("echo $HTTP_PROXY").ok().starts_with("http://"));
     lab.close();
 }

@@ -46,6 +46,21 @@ impl Forwarded {
     }
 }
 
+impl Forwarded {
+    /// Asserts that it ends with its sandbox, and says so.
+    fn ends(mut self) {
+        let mut told = String::new();
+        self.port
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut told)
+            .unwrap();
+        assert!(told.contains("the sandbox has ended"), "{told}");
+        assert_eq!(self.port.wait().unwrap().code(), Some(125));
+    }
+}
+
 impl Drop for Forwarded {
     fn drop(&mut self) {
         self.port.kill().unwrap();
@@ -71,9 +86,10 @@ fn a_port_of_a_sandbox_is_reached_from_this_machine() {
         let shout = Forwarded::new(lab, "8001");
         let text = "words ".repeat(50_000);
         assert_eq!(shout.ask(text.as_bytes()), text.to_uppercase());
-        drop((web, shout));
+        drop(web);
         lab.sandbox(&["rm", "lab"]).ok();
         serving.wait().unwrap();
+        shout.ends();
     });
 }
 

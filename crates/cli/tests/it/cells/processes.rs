@@ -1,8 +1,10 @@
 //! Commands: status, streams, environment, limits, logs.
 
-use serde_json::json;
+use std::io::{BufRead, BufReader, Read};
 
-use super::{everywhere, everywhere_with};
+use serde_json::{Value, json};
+
+use super::{Lab, everywhere, everywhere_with};
 use crate::support::eventually;
 
 /// Forks until it cannot.
@@ -60,6 +62,12 @@ fn a_command_has_its_status_streams_and_directory() {
         for verb in ["exec", "run"] {
             let missing = lab.sandbox(&[verb, "lab", "--", "nosuch"]);
             missing.refused(127, "there is no program `nosuch` in the sandbox");
+        }
+        for verb in ["exec", "run"] {
+            let missing = lab.sandbox(&[verb, "--json", "lab", "--", "nosuch"]);
+            assert_eq!(missing.status, 127, "{missing:?}");
+            let told: Value = serde_json::from_str(&missing.stdout).unwrap();
+            assert_eq!(told["error"]["type"], "not_found", "{told}");
         }
         let closed = lab.bash("echo 'echo x' > s.sh; exec ./s.sh");
         assert_eq!(closed.status, 126, "{closed:?}");
@@ -217,6 +225,34 @@ fn logs_show_what_commands_have_printed() {
         lab.world.signal(&running, "INT");
         assert_eq!(running.wait().unwrap().code(), Some(130));
     });
+}
+
+#[test]
+fn logs_go_on_without_a_process_that_is_forgotten_meanwhile() {
+    let lab = Lab::with_sandbox();
+    let mut running = lab.start(&[
+        "exec",
+        "lab",
+        "--",
+        "bash",
+        "-c",
+        "echo waits; until [ -e go ]; do :; done",
+    ]);
+    lab.bash("echo forgotten").ok();
+    let mut logs = lab.start(&["logs", "--follow", "lab"]);
+    let mut lines = BufReader::new(logs.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "waits");
+    for _ in 0..17 {
+        lab.bash("echo later").ok();
+    }
+    lab.bash("touch go").ok();
+    assert_eq!(lines.next().transpose().unwrap(), None);
+    let mut told = String::new();
+    logs.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("is no longer kept"), "{told}");
+    assert_eq!(logs.wait().unwrap().code(), Some(0), "{told}");
+    running.wait().unwrap();
+    lab.close();
 }
 
 #[test]
