@@ -18,11 +18,8 @@ pub(super) async fn port(args: &SandboxPortArgs, context: &Context) -> anyhow::R
     let sandbox = sandbox_only(&args.name, "`port`", &args.options, context).await?;
     let info = sandbox.info().await.map_err(failure)?;
     if info["ports"] != true {
-        return Err(Failure::refused(
-            "the sandbox was created without ports",
-            "create one with `ringfence sandbox create --ports`",
-        )
-        .into());
+        let hint = "create one with `ringfence sandbox create --ports`";
+        return Err(Failure::refused("the sandbox was created without ports", hint).into());
     }
     if args.port == ringfence_sandbox::PROXY_PORT {
         let own = ringfence_sandbox::Error::OwnPort(args.port);
