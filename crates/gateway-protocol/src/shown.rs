@@ -22,7 +22,15 @@ const MAX_LINE: usize = 300;
 /// whole text is shown.
 pub fn waiting(request: &Request) -> String {
     // In one line, what follows a comment must not look like a part of it.
-    let mut text = lines(&request.text).join("\\u{a}");
+    let mut text = match &request.kind {
+        // JSON that we wrote: its strings have no line breaks.
+        Kind::Skill { .. } => lines(&request.text)
+            .iter()
+            .map(|line| line.trim_start())
+            .collect::<Vec<_>>()
+            .join(" "),
+        Kind::Command { .. } | Kind::SoftTimeout { .. } => lines(&request.text).join("\\u{a}"),
+    };
     let id = &request.id;
     let mut answer = format!("`ringfence approvals approve {id}`, or `ringfence approvals deny {id}`");
     if let Some((end, _)) = text.char_indices().nth(MAX_LINE) {
