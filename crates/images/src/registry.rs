@@ -208,7 +208,8 @@ impl<'a> Registry<'a> {
         };
         let (realm, registry) = (request(challenge.realm(), &[])?, request(&self.origin, &[])?);
         let (realm, registry) = (realm.url(), registry.url());
-        if realm.scheme == Scheme::Http && realm.host != registry.host {
+        // Another port may be another user's.
+        if realm.scheme == Scheme::Http && (&realm.host, realm.port) != (&registry.host, registry.port) {
             return Err(RegistryError::Realm {
                 host: realm.host.to_string(),
                 file,
