@@ -194,7 +194,30 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
         runs: None,
     };
     force(&mut decision, line);
+    if brings_for_others(&decision.parts) {
+        decision.ask(
+            Effect::Code,
+            "a part of it makes links or trees that another part may go through",
+        );
+    }
     decision
+}
+
+/// Programs that go through no path, or only make plain directories.
+const COMPANIONS: &[&str] = &[
+    "echo", "printf", "pwd", "true", "date", "ls", "cd", "mkdir", "test", "[",
+];
+
+/// Returns `true` if a part may make links or trees beside another part that could go through them. Only what is
+/// there before the line runs can be looked at; in a loop each part comes before every other.
+fn brings_for_others(parts: &[Part]) -> bool {
+    let is_companion = |part: &&Part| {
+        let program = part.text.split_whitespace().next().unwrap_or_default();
+        COMPANIONS.contains(&program)
+    };
+    let others = parts.iter().filter(|part| !is_companion(part)).count();
+    let changes = |part: &Part| part.findings.iter().any(|finding| !finding.effect.is_read_only());
+    others > 1 && parts.iter().any(|part| part.brings && changes(part))
 }
 
 /// Inserts the confining options that commands need before a list may allow them.

@@ -56,6 +56,8 @@ pub(crate) struct Judged {
     pub(crate) opens: Vec<Opened>,
     /// Files and directories made or replaced.
     pub(crate) makes: Vec<Made>,
+    /// Set if links or trees may be made, with names that the line does not tell.
+    pub(crate) brings: bool,
     /// Hosts contacted.
     pub(crate) hosts: Vec<Host>,
 }
@@ -98,6 +100,7 @@ pub(crate) fn simple_findings(simple: &Simple, around: &LineContext) -> Judged {
         forced: analysis.forced,
         opens: analysis.opens,
         makes: analysis.makes,
+        brings: analysis.brings,
         hosts: analysis.hosts,
     }
 }

@@ -94,6 +94,8 @@ fn stars_give_what_their_programs_do_to_named_files() {
         ("git mv *", "git mv a b"),
         ("convert *", "convert x.png y.jpg"),
         ("tee *", "tee x"),
+        ("cp *", "cd sub; cp a out"),
+        ("gzip *", "gzip -k x.log"),
         ("rsync *", "rsync -a src/ out"),
     ] {
         let decision = decide(command, &rules(&[pattern]));

@@ -33,6 +33,8 @@ pub struct Part {
     pub opens: Vec<Opened>,
     /// Files and directories that the part makes or replaces.
     pub makes: Vec<Made>,
+    /// Set if the part may make links or trees, with names that the line does not tell.
+    pub brings: bool,
     /// Hosts that the part contacts.
     pub hosts: Vec<Host>,
 }
@@ -54,6 +56,7 @@ impl Part {
             forced: Vec::new(),
             opens: Vec::new(),
             makes: Vec::new(),
+            brings: false,
             hosts: Vec::new(),
         }
     }
@@ -285,7 +288,7 @@ impl<'a> Walk<'a> {
         };
         let mut part = self.part(visible(&simple.text), place.depth, findings);
         (part.forced, part.opens, part.hosts) = (judged.forced, opens, judged.hosts);
-        part.makes = judged.makes;
+        (part.makes, part.brings) = (judged.makes, judged.brings);
         self.settle(part, blocked, &candidate);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple
@@ -330,6 +333,7 @@ impl<'a> Walk<'a> {
             judged.forced.extend(other.forced);
             judged.opens.extend(other.opens);
             judged.makes.extend(other.makes);
+            judged.brings |= other.brings;
             judged.hosts.extend(other.hosts);
             for finding in other.findings {
                 if !judged.findings.contains(&finding) {
@@ -376,6 +380,7 @@ impl<'a> Walk<'a> {
             forced: Vec::new(),
             opens: Vec::new(),
             makes: Vec::new(),
+            brings: false,
             hosts: Vec::new(),
         }
     }

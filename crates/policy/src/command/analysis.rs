@@ -106,6 +106,8 @@ pub(super) struct Analysis {
     pub(super) opens: Vec<Opened>,
     /// Files and directories made or replaced.
     pub(super) makes: Vec<Made>,
+    /// Set if links or trees may be made, with names that the line does not tell.
+    pub(super) brings: bool,
     /// Directory in which the command may run instead of the line's start.
     pub(super) directory: Option<String>,
     /// Set inside a text that a shell splits a second time.
@@ -136,6 +138,7 @@ impl Analysis {
             sources_only: false,
             opens: Vec::new(),
             makes: Vec::new(),
+            brings: false,
             directory: None,
             quoted: false,
             confinements: Arc::default(),

@@ -177,6 +177,8 @@ fn stored(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
         let name = address.as_deref().and_then(|address| address.rsplit('/').next());
         let name = name.and_then(|name| name.split(['?', '#']).next());
         let prefix = directories.last().copied().flatten().unwrap_or(".");
+        // wget decodes what is escaped.
+        let name = name.filter(|name| !name.contains('%'));
         let path = name.map(|name| format!("{prefix}/{name}"));
         files::destination(path.as_deref(), "wget", analysis);
     }

@@ -140,6 +140,11 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
     for text in operands.iter().chain(&named) {
         destination(Some(text), title, analysis);
     }
+    // The names begin with the last operand.
+    let begins_hidden = |text: &String| text.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
+    if title == "split" && operands.get(1).is_some_and(begins_hidden) {
+        analysis.add(Effect::Code, "split: a name that it makes may be run or obeyed");
+    }
     if COPIES.contains(&title) {
         copied(&operands, named.last(), title, scanned, analysis);
     }
@@ -176,6 +181,20 @@ pub(super) fn destination(path: Option<&str>, title: &str, analysis: &mut Analys
     made(path.unwrap_or_default(), None, analysis);
 }
 
+/// Judges the files that a program for compressed files makes: their names lack an ending, or have one more.
+pub(super) fn decompressed(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
+    for index in &scanned.operands {
+        let path = args[*index].shape();
+        let shorter = path.as_deref().and_then(|path| path.rsplit_once('.'));
+        for path in [path.as_deref(), shorter.map(|(path, _)| path)]
+            .into_iter()
+            .flatten()
+        {
+            destination(Some(path), title, analysis);
+        }
+    }
+}
+
 /// Notes what is copied, and to where. Trees are read as a whole.
 fn copied(
     operands: &[String],
@@ -189,6 +208,7 @@ fn copied(
         (None, Some((last, sources))) => (sources, last),
         (None, None) => return,
     };
+    analysis.brings = true;
     let merges = merges(title, scanned);
     for source in sources {
         let path = source.clone();

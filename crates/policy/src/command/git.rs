@@ -160,6 +160,33 @@ pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, analysis: &m
     }
 }
 
+/// Subcommands that write files of commits, links among them, to the work tree.
+const TREE: &[&str] = &[
+    "am",
+    "apply",
+    "bisect",
+    "checkout",
+    "cherry-pick",
+    "clone",
+    "merge",
+    "pull",
+    "read-tree",
+    "rebase",
+    "reset",
+    "restore",
+    "revert",
+    "sparse-checkout",
+    "stash",
+    "submodule",
+    "switch",
+    "worktree",
+];
+
+/// Returns `true` for a subcommand that changes the work tree.
+pub(super) fn changes_tree(title: &str) -> bool {
+    title.split(' ').nth(1).is_some_and(|name| TREE.contains(&name))
+}
+
 /// Formats that show signatures have gpg check them, which writes its database and may ask key servers.
 pub(super) fn formats(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let checks = |text: &str| {

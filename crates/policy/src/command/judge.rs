@@ -239,6 +239,7 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, analys
         secrets::trees(Vec::new(), Reach::Project, analysis);
     }
     if title.starts_with("git ") {
+        analysis.brings |= git::changes_tree(title);
         git::formats(scanned, title, analysis);
     }
     if let Some(handler) = entry.handler {

@@ -132,9 +132,7 @@ pub(super) fn needs(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
         None => scanned.options.contains(option),
     };
     match title {
-        "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" => {
-            return compressor(scanned, title, analysis);
-        }
+        _ if is_compressor(title) => return compressor(scanned, title, analysis),
         "networksetup" => {
             let begins = ["-get", "-list", "-show", "-is", "-version", "-help", "-print"];
             let asks = |option: &&str| begins.iter().any(|begins| option.starts_with(begins));
@@ -202,6 +200,14 @@ fn changes(title: &str, analysis: &mut Analysis) {
 }
 
 /// Judges compressors. The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
+/// Returns `true` for programs that replace a file by a compressed one, or the other way round.
+pub(super) fn is_compressor(title: &str) -> bool {
+    [
+        "gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd",
+    ]
+    .contains(&title)
+}
+
 fn compressor(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let any = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = any(&["-c", "--stdout", "--to-stdout"]);
