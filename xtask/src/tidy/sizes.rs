@@ -52,7 +52,7 @@ mod tests {
         ];
         let found = check(&sources);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("crates/b has 20501 lines"), "{found:?}");
+        assert!(found[0].starts_with("crates/b has 20001 lines"), "{found:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::analysis::Analysis;
 use super::effect::Effect;
+use super::files;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -123,7 +124,7 @@ const TELLING: &[(&[&str], Effect, &[&str])] = &[
 ];
 
 /// Requires one of the options.
-pub(super) fn needs(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
+pub(super) fn needs(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let named = |option: &&str| match option.split_once('=') {
         Some((name, wanted)) => scanned
             .values
@@ -132,7 +133,7 @@ pub(super) fn needs(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
         None => scanned.options.contains(option),
     };
     match title {
-        _ if is_compressor(title) => return compressor(scanned, title, analysis),
+        _ if COMPRESSORS.contains(&title) => return compressor(args, scanned, title, analysis),
         "networksetup" => {
             let begins = ["-get", "-list", "-show", "-is", "-version", "-help", "-print"];
             let asks = |option: &&str| begins.iter().any(|begins| option.starts_with(begins));
@@ -199,20 +200,18 @@ fn changes(title: &str, analysis: &mut Analysis) {
     analysis.add(Effect::Write, format!("{title}: {NOT_ASKED}"));
 }
 
-/// Judges compressors. The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
-/// Returns `true` for programs that replace a file by a compressed one, or the other way round.
-pub(super) fn is_compressor(title: &str) -> bool {
-    [
-        "gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd",
-    ]
-    .contains(&title)
-}
+/// Programs that replace a file by a compressed one, or the other way round.
+const COMPRESSORS: &[&str] = &[
+    "gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "unzstd",
+];
 
-fn compressor(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
+/// Judges compressors. The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
+fn compressor(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let any = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = any(&["-c", "--stdout", "--to-stdout"]);
     let asks = any(&["-t", "-l", "--test", "--list"]) && !any(&["-d", "-z", "--decompress"]);
     if !shows && !asks {
         changes(title, analysis);
+        files::decompressed(args, scanned, title, analysis);
     }
 }

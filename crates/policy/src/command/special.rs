@@ -51,17 +51,7 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "remote-name" => git::remote_name(args, scanned, title, analysis),
         "sensitive" => cloud::sensitive(args, title, analysis),
         "ip" => cloud::ip(args, title, analysis),
-        "needs" => {
-            modes::needs(scanned, title, analysis);
-            if modes::is_compressor(title)
-                && analysis
-                    .findings
-                    .iter()
-                    .any(|found| found.effect == Effect::Write)
-            {
-                files::decompressed(args, scanned, title, analysis);
-            }
-        }
+        "needs" => modes::needs(args, scanned, title, analysis),
         "printf" => operands::printf(args, scanned, analysis),
         "response" => operands::response(args, title, analysis),
         "rustc" => modes::rustc(scanned, analysis),
