@@ -9,8 +9,8 @@ pub use parts::Part;
 pub use pattern::{ParsePatternError, Pattern};
 
 pub use crate::command::{
-    Confinement, Effect, Finding, Forced, Host, Made, Opened, Reach, Source, is_broad_place, is_obeyed,
-    is_secret_path,
+    Confinement, Destination, Effect, Finding, Forced, Host, Opened, Reach, Source, is_broad_place,
+    is_obeyed, is_secret_path,
 };
 use crate::{command, shell};
 use std::sync::Arc;
@@ -194,7 +194,7 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
         runs: None,
     };
     force(&mut decision, line);
-    if brings_for_others(&decision.parts) {
+    if uses_new_trees(&decision.parts) {
         decision.ask(
             Effect::Code,
             "a part of it makes links or trees that another part may go through",
@@ -208,16 +208,16 @@ const COMPANIONS: &[&str] = &[
     "echo", "printf", "pwd", "true", "date", "ls", "cd", "mkdir", "test", "[",
 ];
 
-/// Returns `true` if a part may make links or trees beside another part that could go through them. Only what is
-/// there before the line runs can be looked at; in a loop each part comes before every other.
-fn brings_for_others(parts: &[Part]) -> bool {
+/// Returns `true` if a part may make links or trees that another part could go through: only what is there before
+/// the line runs can be resolved. In a loop each part comes before every other.
+fn uses_new_trees(parts: &[Part]) -> bool {
     let is_companion = |part: &&Part| {
         let program = part.text.split_whitespace().next().unwrap_or_default();
         COMPANIONS.contains(&program)
     };
     let others = parts.iter().filter(|part| !is_companion(part)).count();
     let changes = |part: &Part| part.findings.iter().any(|finding| !finding.effect.is_read_only());
-    others > 1 && parts.iter().any(|part| part.brings && changes(part))
+    others > 1 && parts.iter().any(|part| part.makes_trees && changes(part))
 }
 
 /// Inserts the confining options that commands need before a list may allow them.

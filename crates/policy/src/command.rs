@@ -26,7 +26,7 @@ mod table;
 mod test;
 
 pub(crate) use analysis::INPUT;
-pub use analysis::{Confinement, Finding, Forced, Host, Made, Opened, Reach, Source};
+pub use analysis::{Confinement, Destination, Finding, Forced, Host, Opened, Reach, Source};
 pub(crate) use confine::with as with_forced;
 pub use effect::Effect;
 pub use files::is_obeyed;
@@ -55,9 +55,9 @@ pub(crate) struct Judged {
     /// Files and directories opened for their contents.
     pub(crate) opens: Vec<Opened>,
     /// Files and directories made or replaced.
-    pub(crate) makes: Vec<Made>,
+    pub(crate) destinations: Vec<Destination>,
     /// Set if links or trees may be made, with names that the line does not tell.
-    pub(crate) brings: bool,
+    pub(crate) makes_trees: bool,
     /// Hosts contacted.
     pub(crate) hosts: Vec<Host>,
 }
@@ -99,8 +99,8 @@ pub(crate) fn simple_findings(simple: &Simple, around: &LineContext) -> Judged {
         assigns,
         forced: analysis.forced,
         opens: analysis.opens,
-        makes: analysis.makes,
-        brings: analysis.brings,
+        destinations: analysis.destinations,
+        makes_trees: analysis.makes_trees,
         hosts: analysis.hosts,
     }
 }

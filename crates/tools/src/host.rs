@@ -13,6 +13,8 @@ mod project;
 mod project_config;
 mod risk;
 mod standing;
+#[cfg(test)]
+mod test_world;
 mod tokens;
 mod trees;
 mod variables;

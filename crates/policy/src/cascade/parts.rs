@@ -6,7 +6,7 @@ use super::expand::Scope;
 use super::pattern::MatchCandidate;
 use super::{Pattern, Rules, Verdict, floor};
 use crate::command::{
-    self, Effect, Finding, Forced, Host, Judged, LineContext, Made, Opened, variable_findings,
+    self, Destination, Effect, Finding, Forced, Host, Judged, LineContext, Opened, variable_findings,
 };
 use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word, visible};
 
@@ -32,9 +32,9 @@ pub struct Part {
     /// Files and directories that the part opens for their contents.
     pub opens: Vec<Opened>,
     /// Files and directories that the part makes or replaces.
-    pub makes: Vec<Made>,
+    pub destinations: Vec<Destination>,
     /// Set if the part may make links or trees, with names that the line does not tell.
-    pub brings: bool,
+    pub makes_trees: bool,
     /// Hosts that the part contacts.
     pub hosts: Vec<Host>,
 }
@@ -55,8 +55,8 @@ impl Part {
             floor,
             forced: Vec::new(),
             opens: Vec::new(),
-            makes: Vec::new(),
-            brings: false,
+            destinations: Vec::new(),
+            makes_trees: false,
             hosts: Vec::new(),
         }
     }
@@ -288,7 +288,7 @@ impl<'a> Walk<'a> {
         };
         let mut part = self.part(visible(&simple.text), place.depth, findings);
         (part.forced, part.opens, part.hosts) = (judged.forced, opens, judged.hosts);
-        (part.makes, part.brings) = (judged.makes, judged.brings);
+        (part.destinations, part.makes_trees) = (judged.destinations, judged.makes_trees);
         self.settle(part, blocked, &candidate);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple
@@ -332,8 +332,8 @@ impl<'a> Walk<'a> {
             judged.wraps |= other.wraps;
             judged.forced.extend(other.forced);
             judged.opens.extend(other.opens);
-            judged.makes.extend(other.makes);
-            judged.brings |= other.brings;
+            judged.destinations.extend(other.destinations);
+            judged.makes_trees |= other.makes_trees;
             judged.hosts.extend(other.hosts);
             for finding in other.findings {
                 if !judged.findings.contains(&finding) {
@@ -379,8 +379,8 @@ impl<'a> Walk<'a> {
             matched: None,
             forced: Vec::new(),
             opens: Vec::new(),
-            makes: Vec::new(),
-            brings: false,
+            destinations: Vec::new(),
+            makes_trees: false,
             hosts: Vec::new(),
         }
     }

@@ -45,7 +45,7 @@ pub enum Reach {
 
 /// A place where a command makes or replaces a file, as the line names it; only the machine can resolve it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct Destination {
     /// The destination: a file, or the directory that gets what is copied or moved.
     pub path: String,
     /// The path that is copied, moved or linked there.
@@ -105,9 +105,9 @@ pub(super) struct Analysis {
     /// Files and directories opened for their contents.
     pub(super) opens: Vec<Opened>,
     /// Files and directories made or replaced.
-    pub(super) makes: Vec<Made>,
+    pub(super) destinations: Vec<Destination>,
     /// Set if links or trees may be made, with names that the line does not tell.
-    pub(super) brings: bool,
+    pub(super) makes_trees: bool,
     /// Directory in which the command may run instead of the line's start.
     pub(super) directory: Option<String>,
     /// Set inside a text that a shell splits a second time.
@@ -137,8 +137,8 @@ impl Analysis {
             feeds: false,
             sources_only: false,
             opens: Vec::new(),
-            makes: Vec::new(),
-            brings: false,
+            destinations: Vec::new(),
+            makes_trees: false,
             directory: None,
             quoted: false,
             confinements: Arc::default(),

@@ -134,7 +134,7 @@ fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str
 /// Judges named buckets and accounts. `aws s3 ls s3://x`, `gsutil ls gs://x`: the owner of a bucket sees the
 /// requests. `gcloud --project x`: the account counts for the subcommand.
 pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
-    analysis.account |= title == "gcloud" && scanned.options.iter().any(|option| ACCOUNTS.contains(option));
+    analysis.account |= title == "gcloud" && scanned.has_any(ACCOUNTS);
     // A data set of one's own has no project before it.
     let own = |text: &str| title.starts_with("bq ") && !text.contains(':') && text.matches('.').count() < 2;
     for index in &scanned.operands {

@@ -155,7 +155,7 @@ fn stored(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
         "--content-disposition",
         "--input-file",
     ];
-    if scanned.options.iter().any(|option| chosen.contains(option)) {
+    if scanned.has_any(&chosen) {
         analysis.add(
             Effect::Code,
             "wget: names that it does not know beforehand may be run or obeyed",

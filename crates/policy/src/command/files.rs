@@ -1,6 +1,6 @@
 //! Operands of programs that change files: the target decides how harmful the change is.
 
-use super::analysis::{Analysis, Made, Reach, Source};
+use super::analysis::{Analysis, Destination, Reach, Source};
 use super::effect::Effect;
 use super::options::Scanned;
 use super::{secrets, within_word};
@@ -140,7 +140,7 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
     for text in operands.iter().chain(&named) {
         destination(Some(text), title, analysis);
     }
-    // The names begin with the last operand.
+    // The names that it makes begin with the second operand.
     let begins_hidden = |text: &String| text.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
     if title == "split" && operands.get(1).is_some_and(begins_hidden) {
         analysis.add(Effect::Code, "split: a name that it makes may be run or obeyed");
@@ -151,7 +151,7 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
     if merges(title, scanned) || title == "zip" {
         secrets::broad_places(args, title, scanned, analysis);
     }
-    if title == "zip" && !has(scanned, &["-y", "--symlinks"]) {
+    if title == "zip" && !scanned.has_any(&["-y", "--symlinks"]) {
         let packed = operands.get(1..).unwrap_or_default().to_vec();
         secrets::trees(packed, Reach::Linked, analysis);
     }
@@ -178,10 +178,10 @@ pub(super) fn destination(path: Option<&str>, title: &str, analysis: &mut Analys
             format!("{title}: what lies in `{path}` is run or obeyed"),
         );
     }
-    made(path.unwrap_or_default(), None, analysis);
+    note(path.unwrap_or_default(), None, analysis);
 }
 
-/// Judges the files that a program for compressed files makes: their names lack an ending, or have one more.
+/// Judges the files that a program for compressed files destinations: their names lack an ending, or have one more.
 pub(super) fn decompressed(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     for index in &scanned.operands {
         let path = args[*index].shape();
@@ -208,16 +208,16 @@ fn copied(
         (None, Some((last, sources))) => (sources, last),
         (None, None) => return,
     };
-    analysis.brings = true;
+    analysis.makes_trees = true;
     let merges = merges(title, scanned);
     for source in sources {
         let path = source.clone();
-        made(destination, Some(Source { path, merges }), analysis);
+        note(destination, Some(Source { path, merges }), analysis);
     }
     if merges {
         let follows = match title {
-            "cp" => has(scanned, &["-L", "--dereference"]),
-            "rsync" => has(scanned, &["-L", "--copy-links", "-k"]),
+            "cp" => scanned.has_any(&["-L", "--dereference"]),
+            "rsync" => scanned.has_any(&["-L", "--copy-links", "-k"]),
             _ => title == "scp",
         };
         let reach = if follows { Reach::Linked } else { Reach::Tree };
@@ -228,20 +228,16 @@ fn copied(
 /// Returns `true` if directories are copied into those that may be there, name by name.
 fn merges(title: &str, scanned: &Scanned) -> bool {
     match title {
-        "cp" => has(scanned, &["-r", "-R", "-a", "--recursive", "--archive"]),
+        "cp" => scanned.has_any(&["-r", "-R", "-a", "--recursive", "--archive"]),
         "rsync" | "scp" | "ditto" => true,
         _ => false,
     }
 }
 
-fn has(scanned: &Scanned, options: &[&str]) -> bool {
-    scanned.options.iter().any(|option| options.contains(option))
-}
-
-fn made(path: &str, source: Option<Source>, analysis: &mut Analysis) {
+fn note(path: &str, source: Option<Source>, analysis: &mut Analysis) {
     for path in secrets::readings(path, analysis) {
         let source = source.clone();
-        analysis.makes.push(Made { path, source });
+        analysis.destinations.push(Destination { path, source });
     }
 }
 
@@ -284,7 +280,7 @@ pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut A
         });
         top || secrets::is_broad(word) || word.is_glob()
     };
-    if scanned.options.iter().any(|option| recursive.contains(option)) && scanned.operands.iter().any(large) {
+    if scanned.has_any(&recursive) && scanned.operands.iter().any(large) {
         analysis.add(Effect::Ruin, format!("{title}: deletes whole trees"));
     }
 }
@@ -292,7 +288,7 @@ pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut A
 /// Judges `rsync`: read-only for a dry run on this machine.
 pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let tried = ["-n", "--dry-run", "--list-only"];
-    if !scanned.options.iter().any(|option| tried.contains(option)) {
+    if !scanned.has_any(&tried) {
         analysis.add(
             Effect::Destroy,
             format!("{title}: copies, overwrites and may delete"),

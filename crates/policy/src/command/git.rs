@@ -108,7 +108,7 @@ const TELLING: &[&str] = &[
 /// Judges `git config`: may read one name, whose value is not secret.
 pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let asks = ["--get", "--get-all", "--get-color", "--get-colorbool"];
-    let asks = title == "git config get" || scanned.options.iter().any(|option| asks.contains(option));
+    let asks = title == "git config get" || scanned.has_any(&asks);
     let names: Vec<Option<String>> = scanned
         .operands
         .iter()

@@ -239,7 +239,7 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, analys
         secrets::trees(Vec::new(), Reach::Project, analysis);
     }
     if title.starts_with("git ") {
-        analysis.brings |= git::changes_tree(title);
+        analysis.makes_trees |= git::changes_tree(title);
         git::formats(scanned, title, analysis);
     }
     if let Some(handler) = entry.handler {
@@ -260,7 +260,7 @@ fn files(entry: &Entry, scanned: &Scanned) -> Vec<usize> {
         return Vec::new();
     };
     let holds = ["-e", "-f", "--regexp", "--file", "--expression"];
-    let skip = match scanned.options.iter().any(|option| holds.contains(option)) {
+    let skip = match scanned.has_any(&holds) {
         true => 0,
         false => skip,
     };

@@ -207,9 +207,9 @@ const COMPRESSORS: &[&str] = &[
 
 /// Judges compressors. The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
 fn compressor(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
-    let any = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
-    let shows = any(&["-c", "--stdout", "--to-stdout"]);
-    let asks = any(&["-t", "-l", "--test", "--list"]) && !any(&["-d", "-z", "--decompress"]);
+    let shows = scanned.has_any(&["-c", "--stdout", "--to-stdout"]);
+    let asks =
+        scanned.has_any(&["-t", "-l", "--test", "--list"]) && !scanned.has_any(&["-d", "-z", "--decompress"]);
     if !shows && !asks {
         changes(title, analysis);
         files::decompressed(args, scanned, title, analysis);

@@ -165,9 +165,8 @@ pub(super) fn script(args: &[Word], title: &str, scanned: &Scanned, analysis: &m
 
 /// Judges `diff`: `-r` shows the targets of links in a tree.
 pub(super) fn diff(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
-    let has = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
-    let shows = !has(&["-q", "--brief", "--no-dereference"]);
-    if has(&["-r", "--recursive"]) && shows {
+    let shows = !scanned.has_any(&["-q", "--brief", "--no-dereference"]);
+    if scanned.has_any(&["-r", "--recursive"]) && shows {
         analysis.add(
             Effect::Secret,
             format!("{title}: follows links, wherever they lead; add --no-dereference"),

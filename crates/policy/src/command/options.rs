@@ -16,6 +16,13 @@ pub(super) struct Scanned {
     pub(super) options: Vec<&'static str>,
 }
 
+impl Scanned {
+    /// Returns `true` if one of the options is there.
+    pub(super) fn has_any(&self, options: &[&str]) -> bool {
+        self.options.iter().any(|option| options.contains(option))
+    }
+}
+
 /// Classifies the arguments of a command by its table entry.
 ///
 /// An option that is not in the table counts as unknown; so does an argument that could expand to an option.

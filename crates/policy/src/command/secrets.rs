@@ -28,7 +28,7 @@ pub(super) fn trees(mut paths: Vec<String>, reach: Reach, analysis: &mut Analysi
 pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     // The first operand of search programs is the pattern, unless an option holds it.
     let holds = ["-e", "-f", "--regexp", "--file"];
-    let held = title == "find" || scanned.options.iter().any(|option| holds.contains(option));
+    let held = title == "find" || scanned.has_any(&holds);
     let below = scanned.operands.iter().skip(usize::from(!held));
     let paths = below.filter_map(|index| args[*index].shape()).collect();
     trees(paths, Reach::Tree, analysis);

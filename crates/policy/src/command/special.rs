@@ -121,7 +121,7 @@ fn xargs(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     };
     let mut words = args[*first..].to_vec();
     let replaces = ["-I", "-J", "-i", "--replace"];
-    let replaces = scanned.options.iter().any(|option| replaces.contains(option));
+    let replaces = scanned.has_any(&replaces);
     if !replaces {
         end_options(&mut words, analysis);
     }
@@ -225,7 +225,7 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis)
 /// Judges `grep`: searching whole trees finds secrets, too.
 fn grep(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     let recursive = ["-r", "-R", "--recursive", "--dereference-recursive"];
-    let deep = scanned.options.iter().any(|option| recursive.contains(option))
+    let deep = scanned.has_any(&recursive)
         || scanned
             .values
             .iter()
@@ -285,11 +285,10 @@ fn tar(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
             archives.push(args.get(1).and_then(Word::shape));
         }
     }
-    let has = |options: &[&str]| scanned.options.iter().any(|option| options.contains(option));
-    if modes.contains('x') || has(&["--extract", "--get"]) {
+    if modes.contains('x') || scanned.has_any(&["--extract", "--get"]) {
         analysis.insist(Effect::Code, format!("{title}: {UNPACKS}"));
     }
-    let lists = modes.contains('t') || has(&["--list"]);
+    let lists = modes.contains('t') || scanned.has_any(&["--list"]);
     if !lists || modes.contains(['c', 'x', 'r', 'u', 'A']) {
         analysis.add(
             Effect::Write,

@@ -6,10 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::cascade::{Decision, Made, Source, is_obeyed};
+use ringfence_exec::trust::glob;
+use ringfence_policy::cascade::{Decision, Destination, Source, is_obeyed};
 
 use super::line_directory::{LineDirectory, real};
-use ringfence_exec::trust::glob;
 
 /// Maximum number of paths examined. A person is asked about a line that could make more.
 const MAX_PATHS: usize = 20_000;
@@ -20,17 +20,17 @@ const MAX_LINKS: usize = 40;
 /// Returns the first file that an allowed line makes or replaces, and that programs run or obey, or that is a
 /// secret.
 pub(crate) fn obeyed(decision: &Decision, place: &LineDirectory) -> Option<PathBuf> {
-    first(decision, place, MAX_PATHS)
+    first_obeyed(decision, place, MAX_PATHS)
 }
 
-fn first(decision: &Decision, place: &LineDirectory, most: usize) -> Option<PathBuf> {
+fn first_obeyed(decision: &Decision, place: &LineDirectory, most: usize) -> Option<PathBuf> {
     let mut search = Search {
         place,
         start: real(&place.directory).unwrap_or_else(|| place.directory.clone()),
         left: most,
     };
-    let mut makes = decision.parts.iter().flat_map(|part| &part.makes);
-    makes.find_map(|made| search.made(made).err())
+    let mut all = decision.parts.iter().flat_map(|part| &part.destinations);
+    all.find_map(|destination| search.destination(destination).err())
 }
 
 /// The first path that a person has to see is an error.
@@ -44,9 +44,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn made(&mut self, made: &Made) -> Checked {
-        for path in self.expanded(&made.path)? {
-            match &made.source {
+    fn destination(&mut self, destination: &Destination) -> Checked {
+        for path in self.expanded(&destination.path)? {
+            match &destination.source {
                 None => self.check(&path)?,
                 Some(source) => self.copied(source, &path)?,
             }
@@ -114,7 +114,7 @@ impl Search<'_> {
     }
 
     fn check(&self, path: &Path) -> Checked {
-        let Some(end) = end(path, MAX_LINKS) else {
+        let Some(end) = canonicalize_missing(path, MAX_LINKS) else {
             return Err(path.to_path_buf());
         };
         let inside = end.strip_prefix(&self.start).unwrap_or(&end);
@@ -125,93 +125,72 @@ impl Search<'_> {
     }
 }
 
-/// Returns the path that is opened or made, without links; `None` if only the kernel can tell.
-fn end(path: &Path, links: usize) -> Option<PathBuf> {
+/// Returns the path without links, whether it exists or not, as `realpath -m` does; `None` if only the kernel can tell.
+fn canonicalize_missing(path: &Path, links: usize) -> Option<PathBuf> {
     if let Some(real) = real(path) {
         return Some(real);
     }
     let (above, name) = (path.parent()?, path.file_name()?);
     match fs::read_link(path) {
         // What it leads to is missing.
-        Ok(target) => end(&above.join(target), links.checked_sub(1)?),
-        Err(_) => Some(end(above, links)?.join(name)),
+        Ok(target) => canonicalize_missing(&above.join(target), links.checked_sub(1)?),
+        Err(_) => Some(canonicalize_missing(above, links)?.join(name)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_world::World;
     use super::*;
     use ringfence_policy::cascade::{Rules, Verdict, decide};
-    use std::os::unix::fs::symlink;
 
-    struct World {
-        dir: tempfile::TempDir,
-        place: LineDirectory,
-    }
-
-    impl World {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let at = |name: &str| dir.path().join(name);
-            for name in [
+    fn world() -> World {
+        World::new(
+            &[
                 "home",
                 "work/.git/hooks",
                 "work/plain/deep",
                 "work/src/sub",
                 "work/out/src",
-            ] {
-                fs::create_dir_all(at(name)).unwrap();
-            }
-            for name in [
+            ],
+            &[
                 "work/config",
                 "work/.git/config",
                 "work/src/sub/x",
                 "work/plain/deep/y",
-            ] {
-                fs::write(at(name), "x").unwrap();
-            }
-            let place = LineDirectory {
-                directory: at("work"),
-                home: Some(at("home")),
-                own: Vec::new(),
-            };
-            Self { dir, place }
-        }
+            ],
+        )
+    }
 
-        fn link(&self, target: &str, name: &str) {
-            symlink(self.dir.path().join(target), self.dir.path().join(name)).unwrap();
-        }
+    #[track_caller]
+    fn check(world: &World, line: &str, expected: bool) {
+        assert_eq!(first(world, line, MAX_PATHS).is_some(), expected, "{line}");
+    }
 
-        #[track_caller]
-        fn check(&self, line: &str, expected: bool) {
-            assert_eq!(self.first(line, MAX_PATHS).is_some(), expected, "{line}");
-        }
-
-        #[track_caller]
-        fn first(&self, line: &str, most: usize) -> Option<PathBuf> {
-            let patterns = [
-                "cp *",
-                "mv *",
-                "ln *",
-                "tee *",
-                "install *",
-                "rsync *",
-                "git mv *",
-                "split *",
-            ];
-            let rules = Rules {
-                allow: patterns.map(|pattern| pattern.parse().unwrap()).to_vec(),
-                ..Rules::default()
-            };
-            let decision = decide(line, &rules);
-            assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
-            first(&decision, &self.place, most)
-        }
+    #[track_caller]
+    fn first(world: &World, line: &str, most: usize) -> Option<PathBuf> {
+        let patterns = [
+            "cp *",
+            "mv *",
+            "ln *",
+            "tee *",
+            "install *",
+            "rsync *",
+            "git mv *",
+            "split *",
+        ];
+        let rules = Rules {
+            allow: patterns.map(|pattern| pattern.parse().unwrap()).to_vec(),
+            ..Rules::default()
+        };
+        let decision = decide(line, &rules);
+        assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
+        first_obeyed(&decision, &world.place, most)
     }
 
     #[test]
     fn a_link_to_what_is_obeyed_is_found_whether_it_is_there_or_not() {
-        let world = World::new();
+        let world = world();
         world.link("work/.git", "work/gg");
         world.link("home/.bashrc", "work/notes");
         world.link("home/.ssh", "work/kk");
@@ -229,7 +208,7 @@ mod tests {
             "split config notes",
             "cd plain && cp y ../gg/x",
         ] {
-            world.check(line, true);
+            check(&world, line, true);
         }
         for line in [
             "cp config plain",
@@ -238,37 +217,37 @@ mod tests {
             "mv config out/",
             "tee a/b/c",
         ] {
-            world.check(line, false);
+            check(&world, line, false);
         }
     }
 
     #[test]
     fn what_a_tree_brings_is_found() {
-        let world = World::new();
-        world.check("cp -r src out", false);
-        world.check("cp -a src/. out", false);
-        world.check("rsync -a src/ out", false);
+        let world = world();
+        check(&world, "cp -r src out", false);
+        check(&world, "cp -a src/. out", false);
+        check(&world, "rsync -a src/ out", false);
         // A file that is there already, and leads elsewhere.
         world.link("home/.profile", "work/out/src/sub");
-        world.check("cp -r src out", true);
-        world.check("cp -rT src out/src", true);
-        let own = world.dir.path().join("work/src/.git");
+        check(&world, "cp -r src out", true);
+        check(&world, "cp -rT src out/src", true);
+        let own = world.at("work/src/.git");
         fs::create_dir(&own).unwrap();
         fs::write(own.join("config"), "x").unwrap();
         for line in ["cp -a src/. .", "cp -r src/ .", "cp -rT src .", "rsync -a src/ ."] {
-            world.check(line, true);
+            check(&world, line, true);
         }
-        world.check("mv src/sub out/other", false);
+        check(&world, "mv src/sub out/other", false);
     }
 
     #[test]
     fn a_tree_that_is_too_large_is_asked_about() {
-        let world = World::new();
+        let world = world();
         let most = 40;
         for number in 0..most {
-            fs::write(world.dir.path().join(format!("work/src/{number}")), "").unwrap();
+            fs::write(world.at(&format!("work/src/{number}")), "").unwrap();
         }
-        assert!(world.first("cp -r src out", most).is_some());
-        assert!(world.first("cp config out", most).is_none());
+        assert!(first(&world, "cp -r src out", most).is_some());
+        assert!(first(&world, "cp config out", most).is_none());
     }
 }

@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::trust::glob;
 use ringfence_policy::cascade::{Decision, Reach};
 
 use super::line_directory::{LineDirectory, real};
 use super::project;
 use super::trees::Trees;
-use ringfence_exec::trust::glob;
 
 /// Maximum number of paths examined. A person is asked about a line that could open more.
 const MAX_PATHS: usize = 5_000;
@@ -106,52 +106,36 @@ fn readings(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_world::World;
     use super::*;
     use ringfence_policy::cascade::{Rules, Verdict, decide};
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    struct World {
-        dir: tempfile::TempDir,
-        place: LineDirectory,
+    fn world() -> World {
+        let directories = ["home/.newtool", "work/sub", "state", "work/.cache"];
+        let files = [
+            "home/.newtool/config",
+            "home/notes.txt",
+            "work/notes.txt",
+            "work/sub/x.rs",
+            "state/things.jsonl",
+            "work/.cache/x",
+        ];
+        let mut world = World::new(&directories, &files);
+        world.place.own = vec![world.at("state"), world.at("work/own.toml")];
+        world
     }
 
-    impl World {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let at = |name: &str| dir.path().join(name);
-            for name in ["home/.newtool", "work/sub", "state", "work/.cache"] {
-                fs::create_dir_all(at(name)).unwrap();
-            }
-            for name in [
-                "home/.newtool/config",
-                "home/notes.txt",
-                "work/notes.txt",
-                "work/sub/x.rs",
-                "state/things.jsonl",
-                "work/.cache/x",
-            ] {
-                fs::write(at(name), "x").unwrap();
-            }
-            let place = LineDirectory {
-                directory: at("work"),
-                home: Some(at("home")),
-                own: vec![at("state"), at("work/own.toml")],
-            };
-            Self { dir, place }
-        }
+    fn starting(world: &World, directory: &str) -> Starting {
+        Starting(LineDirectory {
+            directory: world.at(directory),
+            ..world.place.clone()
+        })
+    }
 
-        fn starting(&self, directory: &str) -> Starting {
-            let directory = self.dir.path().join(directory);
-            Starting(LineDirectory {
-                directory,
-                ..self.place.clone()
-            })
-        }
-
-        fn is_secret(&self, line: &str) -> bool {
-            Starting(self.place.clone()).is_secret(line)
-        }
+    fn is_secret(world: &World, line: &str) -> bool {
+        Starting(world.place.clone()).is_secret(line)
     }
 
     struct Starting(LineDirectory);
@@ -170,8 +154,8 @@ mod tests {
 
     #[test]
     fn links_and_patterns_are_resolved_before_they_are_compared() {
-        let world = World::new();
-        let at = |name: &str| world.dir.path().join(name);
+        let world = world();
+        let at = |name: &str| world.at(name);
         symlink(at("home/.newtool/config"), at("work/a.txt")).unwrap();
         symlink(at("home/.newtool"), at("work/linked")).unwrap();
         symlink("/etc/shadow", at("work/z.md")).unwrap();
@@ -214,7 +198,7 @@ mod tests {
             &format!("cat {}", state.display()),
             &format!("grep -r x {}", world.dir.path().display()),
         ] {
-            assert!(world.is_secret(line), "{line}");
+            assert!(is_secret(&world, line), "{line}");
         }
         for line in [
             "cat notes.txt",
@@ -226,40 +210,40 @@ mod tests {
             "wc -l a.txt",
             "cat missing",
         ] {
-            assert!(!world.is_secret(line), "{line}");
+            assert!(!is_secret(&world, line), "{line}");
         }
     }
 
     /// A secret may lie behind the place where the list is cut.
     #[test]
     fn more_files_than_are_examined_are_asked_about() {
-        let world = World::new();
-        let at = |name: &str| world.dir.path().join(name);
+        let world = world();
+        let at = |name: &str| world.at(name);
         for number in 0..=MAX_PATHS {
             fs::create_dir_all(at(&format!("work/many/d{number}"))).unwrap();
         }
-        assert!(world.is_secret("cat many/d*/q*.md"));
-        assert!(!world.is_secret("cat many/d1*/q*.md"));
+        assert!(is_secret(&world, "cat many/d*/q*.md"));
+        assert!(!is_secret(&world, "cat many/d1*/q*.md"));
     }
 
     #[test]
     fn a_file_of_the_project_that_leads_to_a_secret_is_one() {
-        let world = World::new();
-        let at = |name: &str| world.dir.path().join(name);
+        let world = world();
+        let at = |name: &str| world.at(name);
         symlink("/etc/shadow", at("work/package.json")).unwrap();
         symlink("/etc/shadow", at("work/sub/.shellcheckrc")).unwrap();
         symlink(at("work/notes.txt"), at("work/.shellcheckrc")).unwrap();
-        assert!(world.is_secret("npm ls"));
-        assert!(world.is_secret("shellcheck sub/x.rs"));
-        assert!(!world.is_secret("shellcheck notes.txt"));
-        assert!(!world.is_secret("ls"));
+        assert!(is_secret(&world, "npm ls"));
+        assert!(is_secret(&world, "shellcheck sub/x.rs"));
+        assert!(!is_secret(&world, "shellcheck notes.txt"));
+        assert!(!is_secret(&world, "ls"));
     }
 
     /// Programs print the lines of a manifest that they cannot parse.
     #[test]
     fn a_member_of_a_project_that_leads_to_a_secret_is_one() {
-        let world = World::new();
-        let at = |name: &str| world.dir.path().join(name);
+        let world = world();
+        let at = |name: &str| world.at(name);
         let write = |name: &str, text: &str| {
             fs::create_dir_all(at(name).parent().unwrap()).unwrap();
             fs::write(at(name), text).unwrap();
@@ -280,7 +264,7 @@ mod tests {
             ("package.json", "{\"workspaces\": [\"../other/*\"]}", npm),
         ] {
             // What starts outside of a project reads none.
-            assert!(!world.is_secret(lines[0]), "{file}");
+            assert!(!is_secret(&world, lines[0]), "{file}");
             write(&format!("work/{file}"), text);
             let base = if text.contains("..") { "other" } else { "work" };
             let member = at(base).join("member").join(file);
@@ -293,7 +277,7 @@ mod tests {
                     false => fs::write(&member, empty).unwrap(),
                 }
                 for line in lines {
-                    let found = world.starting(start).is_secret(line);
+                    let found = starting(&world, start).is_secret(line);
                     assert_eq!(found, is_link, "{line} in {start}: {file}: {text}");
                 }
             }
@@ -304,8 +288,8 @@ mod tests {
 
     #[test]
     fn a_manifest_of_an_installed_package_that_leads_to_a_secret_is_one() {
-        let world = World::new();
-        let at = |name: &str| world.dir.path().join(name);
+        let world = world();
+        let at = |name: &str| world.at(name);
         fs::write(at("work/package.json"), "{}").unwrap();
         let lines = ["npm query '*'", "npm ls --json --long", "npm ls --all"];
         for package in [
@@ -320,34 +304,34 @@ mod tests {
             let manifest = at("work").join(package).join("package.json");
             fs::write(&manifest, "{}").unwrap();
             for line in lines {
-                assert!(!world.is_secret(line), "{line}: {package}");
+                assert!(!is_secret(&world, line), "{line}: {package}");
             }
             fs::remove_file(&manifest).unwrap();
             symlink(at("home/.newtool/config"), &manifest).unwrap();
             for line in lines {
-                assert!(world.is_secret(line), "{line}: {package}");
+                assert!(is_secret(&world, line), "{line}: {package}");
             }
             fs::remove_file(&manifest).unwrap();
         }
         // A package that is a link itself, and the list of all that are installed.
         fs::create_dir_all(at("elsewhere")).unwrap();
         symlink(at("elsewhere"), at("work/node_modules/linked")).unwrap();
-        assert!(!world.is_secret("npm ls"));
+        assert!(!is_secret(&world, "npm ls"));
         symlink(at("home/.newtool/config"), at("elsewhere/package.json")).unwrap();
-        assert!(world.is_secret("npm ls"));
+        assert!(is_secret(&world, "npm ls"));
         fs::remove_file(at("elsewhere/package.json")).unwrap();
         symlink(
             at("home/.newtool/config"),
             at("work/node_modules/.package-lock.json"),
         )
         .unwrap();
-        assert!(world.is_secret("npm ls"));
+        assert!(is_secret(&world, "npm ls"));
     }
 
     #[test]
     fn links_in_a_tree_are_those_of_a_program_that_walks_it() {
-        let world = World::new();
-        let at = |name: &str| world.dir.path().join(name);
+        let world = world();
+        let at = |name: &str| world.at(name);
         for name in ["deep/a/b.py", "chart/values.yaml"] {
             fs::create_dir_all(at("work").join(name).parent().unwrap()).unwrap();
             fs::write(at("work").join(name), "x").unwrap();
@@ -374,28 +358,28 @@ mod tests {
         fs::write(at("work/deep/x.rs"), "").unwrap();
         symlink(at("work/notes.txt"), at("work/deep/a/plain.py")).unwrap();
         for line in lines {
-            assert!(!world.is_secret(line), "{line}");
+            assert!(!is_secret(&world, line), "{line}");
         }
         symlink(at("home/.newtool/config"), at("work/deep/a/x.py")).unwrap();
         for line in lines {
-            assert!(world.is_secret(line), "{line}");
+            assert!(is_secret(&world, line), "{line}");
         }
-        assert!(!world.is_secret("ruff check chart"));
-        assert!(!world.is_secret("wc -l deep/a/b.py"));
+        assert!(!is_secret(&world, "ruff check chart"));
+        assert!(!is_secret(&world, "wc -l deep/a/b.py"));
         fs::remove_file(at("work/deep/a/x.py")).unwrap();
         symlink(at("home"), at("work/deep/a/h")).unwrap();
-        assert!(world.is_secret("isort --diff deep"));
+        assert!(is_secret(&world, "isort --diff deep"));
     }
 
     #[test]
     fn what_files_of_a_tree_name_is_opened_too() {
-        let world = World::new();
-        let at = |name: &str| world.dir.path().join(name);
+        let world = world();
+        let at = |name: &str| world.at(name);
         let secret = at("home/.newtool/config").display().to_string();
         let check = |file: &str, text: &str, lines: &[&str], expected: bool| {
             fs::write(at("work").join(file), text).unwrap();
             for line in lines {
-                assert_eq!(world.is_secret(line), expected, "{line}: {file}: {text}");
+                assert_eq!(is_secret(&world, line), expected, "{line}: {file}: {text}");
             }
             fs::remove_file(at("work").join(file)).unwrap();
         };
@@ -454,20 +438,20 @@ mod tests {
 
     #[test]
     fn a_workspace_within_our_state_is_open_and_the_state_is_not() {
-        let mut world = World::new();
+        let mut world = world();
         let workspace = world.dir.path().join("state/workspaces/x");
         fs::create_dir_all(&workspace).unwrap();
         fs::write(workspace.join("a"), "x").unwrap();
         world.place.directory = workspace;
-        assert!(!world.is_secret("cat a"));
-        assert!(world.is_secret("cat ../../things.jsonl"));
+        assert!(!is_secret(&world, "cat a"));
+        assert!(is_secret(&world, "cat ../../things.jsonl"));
     }
 
     #[test]
     fn from_a_home_its_settings_are_as_closed_as_from_elsewhere() {
-        let mut world = World::new();
+        let mut world = world();
         world.place.directory = world.dir.path().join("home");
-        assert!(world.is_secret("cat .newtool/config"));
+        assert!(is_secret(&world, "cat .newtool/config"));
         for line in [
             "grep -r x .",
             "git grep --no-index -n SECRET",
@@ -475,8 +459,8 @@ mod tests {
             "ruff check",
             "yamllint .",
         ] {
-            assert!(world.is_secret(line), "{line}");
+            assert!(is_secret(&world, line), "{line}");
         }
-        assert!(!world.is_secret("cat notes.txt"));
+        assert!(!is_secret(&world, "cat notes.txt"));
     }
 }

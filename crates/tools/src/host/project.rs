@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::trust::glob::{self, Expanded};
+
 use super::line_directory::{LineDirectory, is_broad};
 use super::tokens::names;
-use ringfence_exec::trust::glob::{self, Expanded};
 
 /// Maximum number of files that a glob expands to.
 const MAX_FILES: usize = 1_000;

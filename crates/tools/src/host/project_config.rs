@@ -10,13 +10,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::trust::Ledger;
+use ringfence_exec::trust::{Ledger, glob};
 use ringfence_policy::cascade::{Decision, Effect};
 
 use super::line_directory::real;
 use super::tokens;
 use super::tokens::names;
-use ringfence_exec::trust::glob;
 
 /// Programs, with the files that can make them run other programs, in the directory where they run or above it.
 /// File tools protect these names.

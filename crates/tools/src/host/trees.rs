@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::trust::glob;
+
 use super::line_directory::{LineDirectory, real};
 use super::tokens::names;
-use ringfence_exec::trust::glob;
 
 /// Maximum number of directory entries examined. A person is asked about a larger tree.
 const MAX_ENTRIES: usize = 100_000;
