@@ -86,18 +86,15 @@ impl Error {
         }
     }
 
-    /// Returns `true` if the sandbox has no such process, or no longer.
-    pub(crate) fn is_no_process(&self) -> bool {
-        self.is_not_found("the sandbox has no process")
+    /// Returns `true` if what the path names is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { kind, .. } if kind == "not_found")
     }
 
     /// Returns `true` if the sandbox lacks the program of a process.
     pub fn is_no_program(&self) -> bool {
-        self.is_not_found("there is no program")
-    }
-
-    fn is_not_found(&self, beginning: &str) -> bool {
-        matches!(self, Self::Refused { kind, message, .. } if kind == "not_found" && message.starts_with(beginning))
+        // The type does not tell it from a sandbox that is not there.
+        self.is_not_found() && self.to_string().starts_with("there is no program")
     }
 
     /// Returns the object of a failed command's JSON.

@@ -321,7 +321,8 @@ impl Sandbox {
             let pid = process["pid"].as_u64().unwrap_or_default();
             let has_ended = process["end"].is_object();
             match self.logs_of(pid, follow_them || has_ended).await {
-                Err(error) if error.is_no_process() => forgotten(pid),
+                // The sandbox is there, and so it is the process that is not.
+                Err(error) if error.is_not_found() && self.info().await.is_ok() => forgotten(pid),
                 printed => printed?,
             }
         }
