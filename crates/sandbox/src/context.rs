@@ -4,6 +4,7 @@
 //! its answers are bounded and checked, and matter to its own context alone.
 
 mod bash;
+mod execution;
 mod javascript;
 mod python;
 
@@ -17,11 +18,14 @@ use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::session_messages::NoAnswer;
 use ringfence_exec::local::{Chunk, Imports};
 use ringfence_jail::init::frames::{Program, Recipient, Start};
-use ringfence_policy::{EnvName, Outcome, RichResult, Timeout};
+use ringfence_policy::{EnvName, Outcome, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, DuplexStream};
 use tokio::sync::mpsc;
+
+use execution::Answer;
+pub use execution::Execution;
 
 use super::error::Error;
 use super::lock::lock;
@@ -88,32 +92,6 @@ pub struct ContextInfo {
     pub executions: u32,
 }
 
-/// The outcome of one execution, beside its output.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Execution {
-    /// 0; 1 where Python or JavaScript raised an exception; the status of the last command in bash. Where the code ended its
-    /// interpreter, that one's status, or the signal that killed it as a negative number.
-    pub exit_code: i32,
-    pub outcome: Outcome,
-    /// Number of the execution in its context, from 1 on.
-    pub execution_count: u32,
-    /// Text of the last expression's value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub results: Vec<RichResult>,
-    /// Set if it was interrupted: the context has kept its state.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub interrupted: bool,
-    /// Set if the interpreter has ended, and its state is lost.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub context_ended: bool,
-    /// Seconds from the beginning of the execution to its end.
-    pub duration: f64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-}
-
 /// Code to run in a context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
@@ -124,15 +102,6 @@ pub struct Code {
     pub timeout: Timeout,
     /// Variables that are set in the interpreter's environment while the code runs.
     pub variables: Vec<(EnvName, String)>,
-}
-
-/// The answer of an interpreter to code.
-#[derive(Debug, Default)]
-struct Answer {
-    status: u8,
-    value: Option<String>,
-    results: Vec<RichResult>,
-    warnings: Vec<String>,
 }
 
 /// The contexts of a sandbox.
@@ -630,77 +599,6 @@ async fn read_until(bridge: &mut DuplexStream, end: u8, most: usize) -> Result<V
             byte if byte == end => return Ok(answer),
             byte if answer.len() < most => answer.push(byte),
             _ => return Err(NoAnswer::Nonsense),
-        }
-    }
-}
-
-impl Execution {
-    /// Returns the outcome of an interpreter's answer, or of its end.
-    fn at_end(
-        answered: Option<Result<Answer, NoAnswer>>,
-        end: Option<ProcessEnd>,
-        stop: Option<Outcome>,
-    ) -> Self {
-        match (answered, end) {
-            (Some(Ok(answer)), None) => Self::of(answer, stop),
-            (Some(Err(NoAnswer::Nonsense)), _) => Self::without_state(stop, None),
-            (_, end) => Self::without_state(stop, end),
-        }
-    }
-
-    fn of(answer: Answer, stop: Option<Outcome>) -> Self {
-        Self {
-            exit_code: match stop {
-                Some(Outcome::TimedOut) => -1,
-                Some(_) => -(SIGINT as i32),
-                None => answer.status.into(),
-            },
-            outcome: stop.unwrap_or(Outcome::Exited),
-            execution_count: 0,
-            value: answer.value,
-            results: answer.results,
-            interrupted: stop.is_some(),
-            context_ended: false,
-            duration: 0.0,
-            warnings: answer.warnings,
-        }
-    }
-
-    /// An execution that ended its interpreter. Without an `end`, the interpreter was killed for an answer that makes no sense.
-    fn without_state(stop: Option<Outcome>, end: Option<ProcessEnd>) -> Self {
-        let (outcome, exit_code) = match (stop, end) {
-            (Some(Outcome::TimedOut), _) => (Outcome::TimedOut, -1),
-            (Some(stop), _) => (stop, 125),
-            (None, Some(end)) => (end.outcome, end.exit_code),
-            (None, None) => (Outcome::Unknown, 125),
-        };
-        Self {
-            exit_code,
-            outcome,
-            execution_count: 0,
-            value: None,
-            results: Vec::new(),
-            interrupted: false,
-            context_ended: true,
-            duration: 0.0,
-            warnings: vec!["the interpreter has ended: the state of its context is lost".to_owned()],
-        }
-    }
-
-    /// Returns `true` if a lack of memory may have ended the interpreter.
-    pub(crate) fn may_lack_memory(&self) -> bool {
-        let is_killed = self.outcome == Outcome::Signalled && self.exit_code == -9;
-        self.context_ended && (is_killed || self.outcome == Outcome::Unknown)
-    }
-
-    /// The answer to code of a context whose interpreter had ended before.
-    pub(crate) fn not_run() -> Self {
-        Self {
-            warnings: vec![
-                "the interpreter had ended before, and the state of its context is lost: the code was not run"
-                    .to_owned(),
-            ],
-            ..Self::without_state(None, None)
         }
     }
 }
