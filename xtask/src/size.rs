@@ -10,8 +10,8 @@ use crate::report;
 /// Kilobytes that the binary may have, by reason. Later additions get lines of their own.
 const BUDGET: &[(&str, u64)] = &[
     (
-        "what there was in November 2026, built with `release`, functions of the same code once",
-        23_800,
+        "what there was in November 2026, built with `release`, functions of the same code once, calls direct",
+        22_200,
     ),
     (
         "the HTTP API: its routes with their schemas, and the sandboxes behind them",
@@ -53,6 +53,10 @@ const BUDGET: &[(&str, u64)] = &[
     (
         "approvals, stored runs, the audit log and images over HTTP; directories and events of sandboxes",
         250,
+    ),
+    (
+        "credentials of registries, layers with zstd, destinations of host commands",
+        200,
     ),
 ];
 
