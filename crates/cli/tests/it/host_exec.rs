@@ -250,12 +250,76 @@ fn a_users_own_repository_is_not_asked_about() {
     assert!(reasons.contains("sub/.git can say what it runs"), "{reasons}");
     asking.answer("deny");
     assert_eq!(asking.end()["error"]["type"], "rejected");
+    // Git runs the hooks of a remote that is a directory here.
+    tools.ask(
+        "run_code",
+        json!({"language": "bash", "code": "git init -q --bare evil.git"}),
+    );
+    git("init -q --bare ../elsewhere.git");
+    git("remote add up ../elsewhere.git");
+    assert!(status("git status --short").is_string());
+    git("remote set-url up ./evil.git");
+    let asking = Asking::of(&tools, "git status --short");
+    let reasons = asking.question()["reasons"].to_string();
+    assert!(reasons.contains(".git/config can say what it runs"), "{reasons}");
+    asking.answer("deny");
+    assert_eq!(asking.end()["error"]["type"], "rejected");
     // Another one in its place could be anybody's.
     fs::rename(tools.dir.path("work/.git"), tools.dir.path("away")).unwrap();
     git("init -q .");
     let asking = Asking::of(&tools, "git status");
     asking.answer("deny");
     assert_eq!(asking.end()["error"]["type"], "rejected");
+}
+
+/// Destinations that a program in the fence has prepared: each line replaces `.git/config`.
+const REPLACING: &[(&str, &str)] = &[
+    ("ln -s .git link", "cp settings link/config"),
+    (
+        "mkdir -p dir/in; ln -s ../.git dir/link; ln -s link dir/chain",
+        "cp settings dir/chain/config",
+    ),
+    ("mkdir -p src/.git; cp settings src/.git/config", "cp -r src/. ."),
+];
+
+#[test]
+fn a_line_that_writes_through_what_a_guest_made_is_asked_about() {
+    for (code, line) in REPLACING {
+        let tools =
+            Tools::new("[hostExecution]\nenabled = true\nallowList = ['cp *']\n").with(&["--workspace", "."]);
+        let path = |name: &str| tools.dir.path("work").join(name);
+        let init = || {
+            tools
+                .dir
+                .program("git")
+                .args(["init", "-q", "."])
+                .status()
+                .unwrap()
+        };
+        assert!(init().success());
+        let code = format!("set -e; echo '# replaced' > settings; {code}");
+        let made = tools.ask("run_code", json!({"language": "bash", "code": code}));
+        assert_eq!(made["exit_code"], 0, "{line}: {made}");
+        let settings = || fs::read_to_string(path(".git/config")).unwrap();
+        let own = settings();
+        // Outside Ringfence it has its effect.
+        let mut words = line.split(' ');
+        let outside = tools.dir.program(words.next().unwrap()).args(words).status();
+        assert!(outside.unwrap().success(), "{line}");
+        assert_eq!(settings(), "# replaced\n", "{line}");
+        fs::write(path(".git/config"), &own).unwrap();
+        let asking = Asking::of(&tools, line);
+        let reasons = asking.question()["reasons"].to_string();
+        assert!(reasons.contains("/.git"), "{line}: {reasons}");
+        asking.answer("deny");
+        assert_eq!(asking.end()["error"]["type"], "rejected", "{line}");
+        assert_eq!(settings(), own, "{line}");
+        assert_eq!(
+            tools.ask("host_exec", json!({"command": "cp settings plain"})),
+            ""
+        );
+        assert!(path("plain").exists());
+    }
 }
 
 #[test]

@@ -92,8 +92,7 @@ pub(super) fn is_broad(directory: &Path, home: Option<&Path>) -> bool {
 
 /// Resolves all symbolic links of an existing path.
 pub(super) fn real(path: &Path) -> Option<PathBuf> {
-    let file = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let real = resolved(path)?;
     let plain = real
         .components()
         .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
