@@ -43,6 +43,8 @@ const WITHOUT_ROOT: u32 = 2;
 const WITHOUT_IMAGE: u32 = 1;
 /// Maximum length of a record.
 const MAX_RECORD: u64 = 64 * 1024;
+/// Error of a snapshot for which nobody waits any more, or whose owner was removed.
+const BROKEN_OFF: &str = "the snapshot was broken off";
 /// Snapshots of a server, and of one owner.
 const MAX: usize = 1024;
 const MAX_OF_SCOPE: usize = 64;
@@ -223,11 +225,12 @@ impl SnapshotStore {
         fs::remove_file(archive_path(&self.directory, id)).map_err(failed("remove"))
     }
 
-    /// Removes all snapshots of an owner.
+    /// Removes all snapshots of an owner, also those that are being written: their writers keep nothing.
     ///
     /// # Errors
     /// If files of one cannot be removed; those after it are kept.
     pub fn clear(&self, scope: &Scope) -> Result<(), Error> {
+        lock(&self.index).writing.retain(|_, (owner, _)| owner != scope);
         self.list(scope)
             .iter()
             .try_for_each(|info| self.remove(scope, info.id.as_str()))
@@ -344,9 +347,9 @@ impl SnapshotStore {
     /// Counts the bytes of a snapshot that is being written.
     fn count_bytes(&self, owner: &Scope, info: &SnapshotInfo) -> Result<(), Error> {
         let mut index = lock(&self.index);
-        if let Some((_, known)) = index.writing.get_mut(&info.id) {
-            known.size = info.size;
-        }
+        let known = index.writing.get_mut(&info.id);
+        let (_, known) = known.ok_or_else(|| Error::Broken(BROKEN_OFF.to_owned()))?;
+        known.size = info.size;
         for (scope, most) in [(None, MAX_BYTES), (Some(owner), MAX_BYTES_OF_SCOPE)] {
             if index.bytes(scope) > most.0 {
                 return Err(Error::SnapshotsFull(most));

@@ -90,6 +90,14 @@ fn what_is_broken_off_leaves_nothing() {
     let error = unfinished.write_to(full, received).unwrap_err();
     assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
     assert_eq!(lock(&store.index).of(None).count(), 0);
+    // The owner is removed when all is written, and the next one of the name finds nothing.
+    let (sender, received) = mpsc::channel(4);
+    let unfinished = Unfinished::begin(&store, &ann, info(None), false).unwrap();
+    store.clear(&ann).unwrap();
+    sender.try_send(Piece::End { skipped: 0 }).ok();
+    let error = unfinished.write(received).unwrap_err();
+    assert!(error.to_string().contains("write"), "{error}");
+    assert_eq!((store.list(&ann), names(dir.path())), (Vec::new(), Vec::new()));
     // What a server that was killed leaves.
     let made = write(&store, &ann, info(None), true).unwrap();
     for left in ["a.tar", "b.tar.part", "c.json.part"] {

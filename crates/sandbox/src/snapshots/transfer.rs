@@ -7,16 +7,20 @@ use ringfence_policy::Scope;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{MAX, MAX_OF_SCOPE, SnapshotInfo, SnapshotStore, archive_path, failed, record_path, unfinished};
+use super::{
+    BROKEN_OFF, MAX, MAX_OF_SCOPE, SnapshotInfo, SnapshotStore, archive_path, failed, record_path, unfinished,
+};
 use crate::error::Error;
+use crate::id::SandboxId;
 use crate::lock::lock;
 
 /// Pieces on their way to or from a file, of at most 64 KiB.
 const UNWRITTEN: usize = 8;
 const PIECE: usize = 64 * 1024;
 
-/// A snapshot that is being written. Dropping it leaves nothing.
+/// A snapshot that is being written. Dropping it leaves nothing, also while the files are brought to the disk.
 pub(crate) struct SnapshotWriter {
+    wanted: Wanted,
     pieces: mpsc::Sender<Piece>,
     task: JoinHandle<Result<SnapshotInfo, Error>>,
 }
@@ -34,6 +38,10 @@ impl SnapshotWriter {
     pub(super) fn start(files: Unfinished) -> Self {
         let (pieces, received) = mpsc::channel(UNWRITTEN);
         Self {
+            wanted: Wanted {
+                store: files.store.clone(),
+                id: files.info.id.clone(),
+            },
             pieces,
             task: tokio::task::spawn_blocking(move || files.write(received)),
         }
@@ -48,10 +56,24 @@ impl SnapshotWriter {
     pub(crate) async fn finish(self, skipped: u64) -> Result<SnapshotInfo, Error> {
         // Fails only where the task has failed.
         let _ = self.pieces.send(Piece::End { skipped }).await;
-        match self.task.await {
+        let finished = self.task.await;
+        drop(self.wanted);
+        match finished {
             Ok(finished) => finished,
             Err(_) => Err(Error::Broken("the writer of the snapshot has failed".to_owned())),
         }
+    }
+}
+
+/// Somebody waits for a snapshot. Dropped earlier, its writer finds that nobody does, and keeps nothing.
+struct Wanted {
+    store: SnapshotStore,
+    id: SandboxId,
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        lock(&self.store.index).writing.remove(&self.id);
     }
 }
 
@@ -174,7 +196,7 @@ impl Unfinished {
                     self.keep().map_err(failed)?;
                     return Ok(self.info.clone());
                 }
-                None => return Err(Error::Broken("the snapshot was broken off".to_owned())),
+                None => return Err(Error::Broken(BROKEN_OFF.to_owned())),
             }
         }
     }
@@ -185,9 +207,11 @@ impl Unfinished {
         let archive_path = archive_path(directory, &self.info.id);
         fs::rename(unfinished(&archive_path), archive_path)?;
         self.store.write_record(&self.owner, &self.info)?;
-        self.is_kept = true;
         let mut index = lock(&self.store.index);
-        index.writing.remove(&self.info.id);
+        if index.writing.remove(&self.info.id).is_none() {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        self.is_kept = true;
         let entry = (self.owner.clone(), self.info.clone());
         index.kept.insert(self.info.id.clone(), entry);
         if self.replaces {
