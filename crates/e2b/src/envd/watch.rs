@@ -26,9 +26,6 @@ const MAX_FETCHED: usize = 10_000;
 /// Time without an event after which a stream says that it lives.
 const KEEPALIVE: Duration = Duration::from_secs(50);
 
-/// Name prefix of incomplete uploads.
-const STAGED: &str = ".ringfence-";
-
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WatchRequest {
@@ -64,7 +61,6 @@ impl Watcher {
             path,
             include_entry: asked.include_entry,
             lines: Vec::new(),
-            has_stored: false,
         };
         match watcher.next().await? {
             Some(Event {
@@ -89,25 +85,15 @@ impl Watcher {
         }
     }
 
-    /// Renders an event as those of E2B; as none if E2B has no word for it, or the file is one that is being stored.
-    ///
-    /// A file that was stored was written and got its mode before it got its name: E2B's daemon does the same the other way
-    /// round, and clients wait for its three events.
-    async fn rendered(&mut self, opened: &Opened, event: &Event) -> Result<Vec<Value>, RpcError> {
-        let name = event.path.rsplit('/').next().unwrap_or_default();
-        if name.starts_with(STAGED) {
-            self.has_stored = event.kind == EventType::Rename;
-            return Ok(Vec::new());
-        }
-        let is_stored = std::mem::take(&mut self.has_stored);
-        let kinds: &[&str] = match event.kind {
-            EventType::Create if is_stored => &["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"],
-            EventType::Create => &["EVENT_TYPE_CREATE"],
-            EventType::Write => &["EVENT_TYPE_WRITE"],
-            EventType::Remove => &["EVENT_TYPE_REMOVE"],
-            EventType::Rename => &["EVENT_TYPE_RENAME"],
-            EventType::Chmod => &["EVENT_TYPE_CHMOD"],
-            EventType::Ready | EventType::Gone => &[],
+    /// Renders an event as those of E2B; `None` if E2B has no word for it.
+    async fn rendered(&self, opened: &Opened, event: &Event) -> Result<Option<Value>, RpcError> {
+        let kind = match event.kind {
+            EventType::Create => "EVENT_TYPE_CREATE",
+            EventType::Write => "EVENT_TYPE_WRITE",
+            EventType::Remove => "EVENT_TYPE_REMOVE",
+            EventType::Rename => "EVENT_TYPE_RENAME",
+            EventType::Chmod => "EVENT_TYPE_CHMOD",
+            EventType::Ready | EventType::Gone => return Ok(None),
             EventType::Overflow | EventType::Limit => {
                 let message = "changes were lost, or there are too many directories: list them anew";
                 return Err(RpcError::new(Code::ResourceExhausted, message));
@@ -117,22 +103,15 @@ impl Watcher {
             event.kind,
             EventType::Create | EventType::Write | EventType::Chmod
         );
-        let mut entry = None;
+        let mut rendered = json!({"name": event.path, "type": kind});
         if self.include_entry && has_entry {
             // It may have gone since.
             let path = format!("{}/{}", self.path.trim_end_matches('/'), event.path);
-            entry = entry::stat(opened, self.user.files(&opened.sandbox), path)
-                .await
-                .ok();
-        }
-        let rendered = kinds.iter().map(|kind| {
-            let mut rendered = json!({"name": event.path, "type": kind});
-            if let Some(entry) = &entry {
-                rendered["entry"] = entry.clone();
+            if let Ok(entry) = entry::stat(opened, self.user.files(&opened.sandbox), path).await {
+                rendered["entry"] = entry;
             }
-            rendered
-        });
-        Ok(rendered.collect())
+        }
+        Ok(Some(rendered))
     }
 }
 
@@ -168,12 +147,9 @@ async fn part(watcher: &mut Watcher, opened: &Opened) -> Result<(Bytes, bool), B
             Ok(Err(error)) => return Ok((error.frame(), true)),
         };
         match watcher.rendered(opened, &event).await {
-            Ok(events) if events.is_empty() => {}
-            Ok(events) => {
-                let frames = events
-                    .iter()
-                    .map(|event| rpc::data(&json!({"filesystem": event})));
-                return Ok((frames.collect::<Vec<_>>().concat().into(), false));
+            Ok(None) => {}
+            Ok(Some(event)) => {
+                return Ok((rpc::data(&json!({"filesystem": event})), false));
             }
             Err(error) => return Ok((error.frame(), true)),
         }

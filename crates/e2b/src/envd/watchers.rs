@@ -24,8 +24,6 @@ pub(crate) struct Watcher {
     pub(super) include_entry: bool,
     /// Bytes of lines that have arrived.
     pub(super) lines: Vec<u8>,
-    /// Set if the next new name is that of a file that was stored.
-    pub(super) has_stored: bool,
 }
 
 impl Watchers {

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::staged::PREFIX;
 use super::{Attributes, FilePath, Reason, Record, identity};
 
 /// Stores the files of `input` in the directory `root`, and removes those it marks as gone. Answers for each
@@ -103,7 +104,7 @@ fn fill(path: &Path, content: &mut impl Read, attributes: Attributes) -> io::Res
 }
 
 fn beside(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".ringfence-{}", std::process::id()))
+    path.with_file_name(format!("{PREFIX}{}", std::process::id()))
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::MAX_TREE_DEPTH;
 use super::directory::{Directory, Location};
 use super::error::{At, FileError};
+use super::staged::PREFIX;
 
 /// Maximum number of times that a directory is emptied, while other programs fill it or it is deeper than
 /// [`MAX_TREE_DEPTH`].
@@ -65,7 +66,7 @@ impl Removal<'_> {
         }
         if depth == MAX_TREE_DEPTH {
             self.moved += 1;
-            let new = OsString::from(format!(".ringfence-{}-{}", std::process::id(), self.moved));
+            let new = OsString::from(format!("{PREFIX}{}-{}", std::process::id(), self.moved));
             return directory.rename(name, self.top, &new);
         }
         self.empty(&directory.readable_child(name)?, depth + 1)?;

@@ -10,6 +10,15 @@ use super::remove::remove_entry;
 /// may have had the same process id.
 const MAX_NAMES: u32 = 1_000;
 
+/// Beginning of temporary names; digits and hyphens follow.
+pub(super) const PREFIX: &str = ".ringfence-";
+
+/// Returns `true` for a name that entries under construction have.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+    rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+}
+
 /// An entry under a temporary name; removed when dropped unfinished.
 #[derive(Debug)]
 pub(super) struct Staged<'a> {
@@ -25,7 +34,7 @@ impl<'a> Staged<'a> {
         make: impl Fn(&OsStr) -> io::Result<T>,
     ) -> io::Result<(Self, T)> {
         for number in 0..MAX_NAMES {
-            let name = OsString::from(format!(".ringfence-{}-{number}", std::process::id()));
+            let name = OsString::from(format!("{PREFIX}{}-{number}", std::process::id()));
             match make(&name) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 // The directory is open, so it is not what is missing.

@@ -14,6 +14,7 @@ use super::directory::{Directory, is_same};
 use super::error::{At, FileError};
 use super::list::line;
 use super::resolve::metadata;
+use super::staged::is_temporary;
 use super::{MAX_PATH, MAX_TREE_DEPTH};
 use crate::sys::{self, Inotify, Notice};
 
@@ -77,7 +78,8 @@ pub struct Event {
 pub enum EventType {
     /// The first event: changes from here on are reported.
     Ready,
-    /// An entry is new (`IN_CREATE`), came by a rename (`IN_MOVED_TO`), or was found in a new directory.
+    /// An entry is new (`IN_CREATE`), came by a rename (`IN_MOVED_TO`), or was found in a new directory. A file that was
+    /// written as a whole, new or in place of another, is created, and then has changes of its metadata and its content.
     Create,
     /// A file's content was changed (`IN_MODIFY`).
     Write,
@@ -109,6 +111,7 @@ pub(super) fn watch(
         root: path.to_owned(),
         depth,
         watches: HashMap::new(),
+        is_stored: false,
         found: HashSet::new(),
         is_limited: false,
         first: -1,
@@ -145,6 +148,8 @@ struct Watcher<'a> {
     depth: WatchDepth,
     /// Relative paths of the watched directories, by number.
     watches: HashMap<i32, PathBuf>,
+    /// Set between the two notices by which an entry under construction gets its name.
+    is_stored: bool,
     /// Entries reported by a scan, of which the queue may hold the creation, too.
     found: HashSet<PathBuf>,
     is_limited: bool,
@@ -207,8 +212,18 @@ impl Watcher<'_> {
             }
             return Ok(Progress::Continues);
         }
+        // Its changes are told when it has its name.
+        if is_temporary(&notice.name) {
+            self.is_stored = has(libc::IN_MOVED_FROM) && !has(libc::IN_ISDIR);
+            return Ok(Progress::Continues);
+        }
+        let is_stored = std::mem::take(&mut self.is_stored) && has(libc::IN_MOVED_TO);
         let path = directory.join(&notice.name);
         self.change(notice.mask, &path)?;
+        if is_stored {
+            self.send(EventType::Chmod, &path)?;
+            self.send(EventType::Write, &path)?;
+        }
         Ok(Progress::Continues)
     }
 

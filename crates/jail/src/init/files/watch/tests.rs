@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread::JoinHandle;
 
 use super::super::FileErrorKind;
+use super::super::staged::Staged;
 use super::*;
 
 /// A watch in a thread of its own. Dropping `stop` ends it.
@@ -60,6 +61,29 @@ impl Running {
 
 fn event(kind: EventType, path: &str) -> (EventType, String) {
     (kind, path.to_owned())
+}
+
+#[test]
+fn a_file_that_is_written_as_a_whole_has_no_other_name_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut running = Running::start(dir.path(), WatchDepth::Flat);
+    let directory = Directory::open_readable(dir.path()).unwrap();
+    for content in ["one", "two"] {
+        let make = |name: &OsStr| File::create_new(dir.path().join(name));
+        let (staged, mut file) = Staged::create(&directory, make).unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        staged.finish(OsStr::new("a")).unwrap();
+    }
+    drop(Staged::create(&directory, |name| File::create_new(dir.path().join(name))).unwrap());
+    // A name that only looks like one.
+    fs::write(dir.path().join(".ringfence-notes"), "").unwrap();
+    let stored = [EventType::Create, EventType::Chmod, EventType::Write];
+    let mut expected = [stored, stored].concat();
+    expected.push(EventType::Create);
+    let (kinds, paths): (Vec<_>, Vec<_>) = running.until(".ringfence-notes").into_iter().unzip();
+    assert_eq!(kinds, expected);
+    assert!(paths[..6].iter().all(|path| path == "a"), "{paths:?}");
+    running.finish();
 }
 
 #[test]
@@ -204,6 +228,7 @@ fn silent<'a>(path: &Path, out: &'a mut Vec<u8>) -> Watcher<'a> {
         root: path.to_owned(),
         depth: WatchDepth::Recursive,
         watches: HashMap::new(),
+        is_stored: false,
         found: HashSet::new(),
         is_limited: false,
         first: -1,
