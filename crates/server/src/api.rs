@@ -52,6 +52,7 @@ mod mcp;
 mod metrics;
 mod openapi;
 mod operation_cost;
+mod query;
 mod recording;
 mod rights;
 mod route;

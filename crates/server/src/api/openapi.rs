@@ -155,14 +155,14 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let parameters: Vec<Value> = parameters(route.path)
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": of_path(name)}))
         .chain(idempotency_key(route))
-        .chain(route.parameters.iter().map(|parameter| {
-            json!({
+        .chain(route.parameters.iter().filter_map(|parameter| {
+            Some(json!({
                 "name": parameter.name,
-                "in": parameter.place.as_str(),
+                "in": parameter.place.as_str()?,
                 "required": parameter.required,
                 "description": parameter.description,
                 "schema": parameter.form.schema(),
-            })
+            }))
         }))
         .collect();
     if !parameters.is_empty() {

@@ -83,14 +83,17 @@ impl Form {
 pub(super) enum Place {
     Query,
     Header,
+    /// Parameters of the query whose names, which the client chooses, begin so. OpenAPI has no form for them.
+    Prefix,
 }
 
 impl Place {
-    /// Returns the name used in OpenAPI.
-    pub(super) const fn as_str(self) -> &'static str {
+    /// Returns the name used in OpenAPI, if it has one.
+    pub(super) const fn as_str(self) -> Option<&'static str> {
         match self {
-            Self::Query => "query",
-            Self::Header => "header",
+            Self::Query => Some("query"),
+            Self::Header => Some("header"),
+            Self::Prefix => None,
         }
     }
 }

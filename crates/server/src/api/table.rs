@@ -12,7 +12,7 @@ use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
     approvals, audit, batch, docs, guard, health, idempotency, images, jupyter, key_routes, librechat, mcp,
-    metrics, openapi, run, runs, sandbox_fusion, sandboxes, tools, usage,
+    metrics, openapi, query, run, runs, sandbox_fusion, sandboxes, tools, usage,
 };
 
 /// The groups of routes. A new one is a file beside this one, and a line here.
@@ -60,8 +60,13 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             max,
         };
         let replays = route.replays();
+        let names = query::Names::of(&route);
         let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
         let handler = (route.handler)(filter);
+        let handler = match names {
+            Some(names) => handler.route_layer(from_fn_with_state(names, query::check)),
+            None => handler,
+        };
         let handler = match route.recorded {
             Some(name) => {
                 let recorder = Recorder {

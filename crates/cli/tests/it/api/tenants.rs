@@ -126,6 +126,17 @@ fn the_operator_lists_the_sandboxes_of_all_and_removes_one() {
     assert_eq!(listed["sandboxes"][0]["user"], Value::Null);
     team.ask("GET /v1/sandboxes?all=true", &none)
         .refused(403, "permission_denied");
+    let named = team.ok("GET /v1/sandboxes?metadata.team=other", &none);
+    assert_eq!(named["sandboxes"], json!([]));
+    // A mistyped filter would select everything.
+    for line in [
+        "GET /v1/sandboxes?team=other",
+        "DELETE /v1/sandboxes/work?force=true",
+    ] {
+        let reply = team.ask(line, &none);
+        reply.refused(422, "invalid_arguments");
+        assert!(reply.body.contains("there is no parameter"), "{reply:?}");
+    }
 
     world.dir.run(["sandbox", "rm", "--user", user, "work"]).ok();
     team.ask("GET /v1/sandboxes/work", &none)

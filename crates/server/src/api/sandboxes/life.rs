@@ -39,6 +39,17 @@ const ALL: Parameter = Parameter {
     description: "List those of all users and keys, each with its owner: true or false. The server's user alone may ask so.",
 };
 
+const METADATA: Parameter = Parameter {
+    place: Place::Prefix,
+    name: METADATA_PREFIX,
+    required: false,
+    form: Form::Text,
+    description: "List those alone that have this value.",
+};
+
+/// Beginning of the parameters that select by metadata.
+const METADATA_PREFIX: &str = "metadata.";
+
 pub(super) fn routes() -> Vec<Route> {
     vec![
         route(
@@ -57,7 +68,7 @@ pub(super) fn routes() -> Vec<Route> {
             vec![Content::json::<SandboxList>()],
             |method| on(method, list),
         )
-        .with_parameters(&[ALL]),
+        .with_parameters(&[ALL, METADATA]),
         route(
             Method::GET,
             "/v1/sandboxes/{id}",
@@ -377,7 +388,7 @@ async fn list(
     Params(parameters): Params<BTreeMap<String, String>>,
 ) -> Result<Response, ApiError> {
     let metadata = parameters.into_iter().filter_map(|(name, value)| {
-        let name = name.strip_prefix("metadata.")?.to_owned();
+        let name = name.strip_prefix(METADATA_PREFIX)?.to_owned();
         Some((name, value))
     });
     let metadata = metadata.collect();
