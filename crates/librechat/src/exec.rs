@@ -164,6 +164,12 @@ pub(crate) fn texts(collected: &Collected, left: &RemainingFiles) -> (String, St
     if left.cut {
         note(&format!("only the first {MAX_FILES} files are kept"));
     }
+    if left.without_room > 0 {
+        note(&format!(
+            "files for which there is no room: {}",
+            left.without_room
+        ));
+    }
     if left.unreadable > 0 {
         note(&format!(
             "files or directories that cannot be read: {}",

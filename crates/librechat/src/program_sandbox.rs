@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ringfence_policy::{Account, Scope, Timeout};
 use ringfence_sandbox::files::{Entry, EntryType, FileRange, Operation, Written, parse};
 use ringfence_sandbox::process::{CommandLine, NewProcess};
-use ringfence_sandbox::{Error as SandboxError, NewSandbox, Sandbox, Sandboxes};
+use ringfence_sandbox::{NewSandbox, Sandbox, Sandboxes};
 
 use crate::error::Error;
 use crate::language::Language;
@@ -44,6 +44,8 @@ pub(crate) struct RemainingFiles {
     pub(crate) deleted: Vec<String>,
     /// Set if there are more than are kept.
     pub(crate) cut: bool,
+    /// Number of files for which there is no room beside the others.
+    pub(crate) without_room: usize,
     /// Number of files and directories that cannot be read.
     pub(crate) unreadable: usize,
     /// Number of files whose names are not kept, and of directories that are too deep.
@@ -110,7 +112,7 @@ impl ProgramSandbox {
             timeout: Some(lifetime),
             ..NewSandbox::default()
         };
-        let session = Arc::new(sessions.begin(scope).await?);
+        let session = sessions.begin(scope).await?;
         let mut program = Self {
             sandbox: sessions.sandboxes.create(scope, new).await?,
             sandboxes: Arc::clone(&sessions.sandboxes),
@@ -186,17 +188,17 @@ impl ProgramSandbox {
         }
     }
 
-    /// Keeps the files that the program has left: those that came with the request and were not changed keep their ids.
+    /// Keeps the files that the program has left: those that came with the request and were not changed keep their ids. What
+    /// cannot be kept is counted: the program has ended, and its result counts.
     pub(crate) async fn collect_files(&self, sessions: &Sessions) -> Result<RemainingFiles, Error> {
         let mut left = RemainingFiles::default();
         // One more level shows that there is something.
         let listing = match self.sandbox.list_files(DIRECTORY.to_owned(), DEPTH + 1).await {
-            // The program has ended, and its result counts.
-            Err(error) if is_of_file(&error) => {
+            Ok(listing) => listing,
+            Err(_) => {
                 left.unreadable = 1;
                 return Ok(left);
             }
-            listing => listing?,
         };
         left.uncounted = !listing.complete;
         let mut names = BTreeSet::new();
@@ -207,8 +209,9 @@ impl ProgramSandbox {
                 break;
             }
             names.insert(name);
-            match self.reference(name, entry).await {
-                Err(Error::Sandbox(error)) if is_of_file(&error) => left.unreadable += 1,
+            match self.reference(sessions, name, entry).await {
+                Err(Error::Sandbox(_)) => left.unreadable += 1,
+                Err(Error::Full) => left.without_room += 1,
                 file => left.files.push(file?),
             }
         }
@@ -219,23 +222,25 @@ impl ProgramSandbox {
             left.deleted = gone.cloned().collect();
         }
         if !self.session.is_empty() {
-            sessions.publish(&self.session)?;
+            sessions.publish(&self.session);
         }
         Ok(left)
     }
 
     /// Returns a reference to a file, which is kept if it is new or changed.
-    async fn reference(&self, name: &str, entry: &Entry) -> Result<FileRef, Error> {
+    async fn reference(&self, sessions: &Sessions, name: &str, entry: &Entry) -> Result<FileRef, Error> {
         let input = self.inputs.get(name);
         let unchanged = input.filter(|input| (input.size, input.modified) == (entry.size, entry.modified));
         Ok(match unchanged {
             Some(input) => input.session.reference(input.id.clone(), name, true),
-            None => self.session.reference(self.keep(name).await?, name, false),
+            None => self
+                .session
+                .reference(self.keep(sessions, name).await?, name, false),
         })
     }
 
     /// Keeps a file, and returns its id.
-    async fn keep(&self, name: &str) -> Result<String, Error> {
+    async fn keep(&self, sessions: &Sessions, name: &str) -> Result<String, Error> {
         let range = FileRange {
             offset: 0,
             length: None,
@@ -244,7 +249,7 @@ impl ProgramSandbox {
         let mut reader = self.sandbox.read_file(path, range).await?;
         // A sandbox has no more bytes than its disk, and a process of the program that lives on may write.
         let (size, mut read) = (reader.entry.size.min(self.sandbox.disk().0), 0);
-        let at = self.session.reserve(size);
+        let at = sessions.reserve(&self.session, size)?;
         while let Some(mut bytes) = reader.next().await? {
             bytes.truncate(usize::try_from(size - read).unwrap_or(usize::MAX));
             if bytes.is_empty() {
@@ -256,14 +261,6 @@ impl ProgramSandbox {
         }
         self.session.add(name, at, read)
     }
-}
-
-/// Returns `true` for the error of one file, as which a program has left it.
-const fn is_of_file(error: &SandboxError) -> bool {
-    matches!(
-        error,
-        SandboxError::File(_) | SandboxError::FileKilled(_) | SandboxError::FileMemory
-    )
 }
 
 /// Returns `true` for what programs leave beside their files: hidden directories, and caches of interpreters.

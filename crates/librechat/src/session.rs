@@ -164,15 +164,16 @@ impl Session {
         self.content().length
     }
 
-    /// Stores a file, and returns its id. Blocks on the disk.
-    pub(crate) fn store(&self, name: &str, bytes: &[u8]) -> Result<String, Error> {
-        let at = self.reserve(bytes.len() as u64);
+    /// Stores a file in a reserved place, and returns its id. Blocks on the disk.
+    pub(crate) fn store(&self, name: &str, bytes: &[u8], at: u64) -> Result<String, Error> {
         self.disk.write_all_at(bytes, at)?;
         self.add(name, at, bytes.len() as u64)
     }
 
-    /// Returns the place of a file that is about to be written.
-    pub(crate) fn reserve(&self, size: u64) -> u64 {
+    /// Returns the place of bytes that are about to be written, for which [`Sessions::reserve`] has found room.
+    ///
+    /// [`Sessions::reserve`]: crate::sessions::Sessions::reserve
+    pub(super) fn reserve(&self, size: u64) -> u64 {
         let mut content = self.content();
         let at = content.length;
         content.length += size;
@@ -341,8 +342,8 @@ mod tests {
     async fn files_lie_one_behind_the_other() {
         let disk = tempfile::tempfile().unwrap();
         let session = Session::new(&Scope::local(), disk).unwrap();
-        let first = session.store("a", b"one").unwrap();
-        let second = session.store("b/c", b"second").unwrap();
+        let first = session.store("a", b"one", session.reserve(3)).unwrap();
+        let second = session.store("b/c", b"second", session.reserve(6)).unwrap();
         for (id, name, expected) in [(&first, "a", &b"one"[..]), (&second, "b/c", b"second")] {
             let mut download = session.open(id).unwrap();
             let content = download.next().await.unwrap().unwrap();

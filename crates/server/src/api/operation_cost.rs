@@ -22,7 +22,7 @@ impl Begun {
     /// Takes it back if a tool says by this error that nothing has begun.
     pub(super) fn end_with(self, error: ErrorKind) {
         match error {
-            ErrorKind::Timeout | ErrorKind::Cancelled | ErrorKind::Internal => {}
+            ErrorKind::Timeout | ErrorKind::Cancelled | ErrorKind::Internal | ErrorKind::RuntimeLost => {}
             ErrorKind::InvalidArguments
             | ErrorKind::PermissionDenied
             | ErrorKind::Blocked
@@ -30,7 +30,6 @@ impl Begun {
             | ErrorKind::ApprovalTimeout
             | ErrorKind::NotFound
             | ErrorKind::RuntimeUnavailable
-            | ErrorKind::RuntimeLost
             | ErrorKind::LimitExceeded
             | ErrorKind::Busy => self.take_back(),
         }

@@ -89,7 +89,8 @@ impl Api {
         self.begin_work(&grant.allowance, OperationCost::Place).map(drop)
     }
 
-    /// Awaits the answer to a client's request if its quota allows it. An answer that is no success takes a run back.
+    /// Awaits the answer to a client's request if its quota allows it. A request that is refused takes its run back; one
+    /// that fails may have run.
     pub(super) async fn perform(
         &self,
         allowance: &Allowance,
@@ -98,7 +99,7 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let begun = self.begin_work(allowance, cost)?;
         let response = answer.await;
-        if !response.status().is_success() {
+        if response.status().is_client_error() {
             begun.take_back();
         }
         Ok(response)

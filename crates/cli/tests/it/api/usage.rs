@@ -189,6 +189,44 @@ fn beyond_its_quota_a_key_begins_nothing() {
 }
 
 #[test]
+fn a_program_that_ran_counts_however_its_answer_ends() {
+    let world = world();
+    let key = Holder::new(&world, &["--rights", "run,sandboxes"]);
+    let none = json!({});
+    // What is refused does not count.
+    key.ask("POST /v1/sandboxes/none/run", &run("1"))
+        .refused(404, "not_found");
+    assert_eq!(key.usage()["today"]["runs"], 0);
+    // Its result is read, and then its sandbox is removed, so that its answer is an error.
+    let work = "open('result', 'w').write('1')\nimport time; time.sleep(60)";
+    key.ok("POST /v1/sandboxes", &json!({"name": "own"}));
+    let of_libre_chat = json!({"code": work, "lang": "py"});
+    for (line, body, result) in [
+        ("POST /v1/sandboxes/own/run", run(work), "/workspace/result"),
+        ("POST /librechat/v1/exec", of_libre_chat, "/mnt/data/result"),
+    ] {
+        let before = figure(&key.usage(), "/today/runs");
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| key.ask(line, &body));
+            let mut id = String::new();
+            eventually("the program has worked", || {
+                let all = key.ok("GET /v1/sandboxes", &none);
+                let first = all["sandboxes"][0]["id"].as_str();
+                id = first.unwrap_or_default().to_owned();
+                let read = format!("GET /v1/sandboxes/{id}/files?path={result}");
+                !id.is_empty() && key.ask(&read, &none).status == 200
+            });
+            key.ok(&format!("DELETE /v1/sandboxes/{id}"), &none);
+            let answer = asking.join().unwrap();
+            let is_told = answer.status >= 500 || answer.body.contains("the sandbox has ended");
+            assert!(is_told, "{line}: {answer:?}");
+        });
+        assert_eq!(figure(&key.usage(), "/today/runs"), before + 1.0, "{line}");
+    }
+    world.close();
+}
+
+#[test]
 fn a_quota_of_processor_time_holds_after_a_restart_and_goes_with_its_key() {
     let world = world();
     let key = Holder::new(&world, &["--quota-cpu", "1s"]);
