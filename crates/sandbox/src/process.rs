@@ -46,6 +46,36 @@ pub enum CommandLine {
     Shell(String),
 }
 
+/// Bytes of a command line that are kept to be shown.
+const SHOWN: usize = 16 * 1024;
+
+impl CommandLine {
+    /// Returns the words to show, cut where they are many or long: each process keeps its own.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let words = match self {
+            Self::Words(words) => words.as_slice(),
+            Self::Shell(line) => std::slice::from_ref(line),
+        };
+        shortened(words, SHOWN)
+    }
+}
+
+/// Returns as many words as have this number of bytes; the last may be cut, and then ends with `…`.
+pub fn shortened(words: &[String], most: usize) -> Vec<String> {
+    let mut left = most;
+    let mut shown = Vec::new();
+    for word in words {
+        if word.len() >= left {
+            shown.push(format!("{}…", &word[..word.floor_char_boundary(left)]));
+            break;
+        }
+        // Words without a letter take memory, too.
+        left -= word.len() + 1;
+        shown.push(word.clone());
+    }
+    shown
+}
+
 impl Default for CommandLine {
     fn default() -> Self {
         Self::Words(Vec::new())

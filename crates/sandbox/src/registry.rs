@@ -42,6 +42,9 @@ const MAX_BOXES_OF_SCOPE: usize = 8;
 const MAX_FORKS: usize = 16;
 /// Least number of processes: the init's supervisor, a program, and one that it starts.
 const LEAST_PIDS: u32 = 4;
+/// Largest metadata and variables of a sandbox, which the server keeps while it lives.
+const MAX_METADATA: Bytes = Bytes::kib(16);
+const MAX_ENV: Bytes = Bytes::kib(128);
 /// Ended sandboxes whose end is remembered.
 const REMEMBERED: usize = 256;
 
@@ -533,6 +536,24 @@ fn check(new: &NewSandbox) -> Result<(), Error> {
         return Err(Error::Invalid(
             "programs have another user in the fence `box` alone".to_owned(),
         ));
+    }
+    let length = |pairs: &mut dyn Iterator<Item = (&str, &str)>| -> usize {
+        pairs.map(|(name, value)| name.len() + value.len()).sum()
+    };
+    let metadata = new.metadata.iter();
+    let metadata = length(&mut metadata.map(|(name, value)| (name.as_str(), value.as_str())));
+    let env = length(
+        &mut new
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
+    for (what, found, most) in [("metadata", metadata, MAX_METADATA), ("env", env, MAX_ENV)] {
+        if found > most.0 as usize {
+            return Err(Error::Invalid(format!(
+                "`{what}` has at most {most}, got {found} bytes"
+            )));
+        }
     }
     let limits = &new.limits;
     if limits.pids.get() < LEAST_PIDS {

@@ -37,6 +37,10 @@ const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
 pub const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
 /// Smallest memory limit of a sandbox whose packages are imported before anybody asks for it.
 const PRELOADING: Bytes = Bytes::mib(256);
+/// The variable that has the type of a terminal: term(7).
+const TERM: &str = "TERM";
+/// The type that a terminal has unless the client or the sandbox says another: terminals of today understand it.
+const TERMINAL_TYPE: &str = "xterm-256color";
 
 /// Warning of code whose context was there, and ended before its turn.
 const LOST: &str = "the interpreter before has ended, and its state is lost: a new one ran the code";
@@ -331,10 +335,7 @@ impl Sandbox {
                 most: RUNNING,
             });
         }
-        let command = match &new.command {
-            CommandLine::Words(words) => words.clone(),
-            CommandLine::Shell(line) => vec![line.clone()],
-        };
+        let command = new.command.shown();
         let described = Described {
             command,
             cwd: new
@@ -349,10 +350,16 @@ impl Sandbox {
             .map(|timeout| self.pauses.clock().alarm(timeout.as_duration()));
         let user = self.other_user(new.user.or_else(|| self.new.user.clone()))?;
         let (program, arguments) = self.program(new.command)?;
+        let mut environment: Vec<(String, String)> = new.env.into_iter().collect();
+        let has_type = environment.iter().any(|(name, _)| name == TERM)
+            || self.new.env.iter().any(|(name, _)| name.as_str() == TERM);
+        if new.terminal.is_some() && !has_type {
+            environment.push((TERM.to_owned(), TERMINAL_TYPE.to_owned()));
+        }
         let start = Start {
             user: user.clone(),
             arguments,
-            environment: new.env.into_iter().collect(),
+            environment,
             input: new.stdin == Stdin::Open,
             terminal: new.terminal,
             ..Start::new(

@@ -155,7 +155,7 @@ impl Call<'_> {
         } = self.allowance;
         let beyond = self
             .asked_beyond
-            .then(|| format!("more time was asked for than the {limit} that there is"));
+            .then(|| format!("the caller asked for more time than {limit}, and there is no more"));
         let extended = (extension == Extension::Configured && seconds > limit.as_duration().as_secs_f64())
             .then(|| format!("the limit of {limit} was extended by the configuration, to {hard} at most"));
         beyond.into_iter().chain(extended).collect()

@@ -34,8 +34,9 @@ fn a_shell_in_a_terminal_has_its_keys_size_and_jobs() {
     everywhere(|lab| {
         let screen = [
             // What is typed is shown, so what is expected is computed.
-            send("PS1='ready''> '; stty size\r"),
-            expect("24 80\r\nready> "),
+            // Where text is pasted is marked by sequences that would be in its way.
+            send("bind 'set enable-bracketed-paste off'; PS1='ready''> '; echo $TERM; stty size\r"),
+            expect("xterm-256color\r\n24 80\r\nready> "),
             json!({"size": [40, 100]}),
             send("while [ \"$(stty size)\" != '40 100' ]; do :; done; echo $((6 * 7)) wide\r"),
             expect("42 wide\r\nready> "),
