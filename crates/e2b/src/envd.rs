@@ -22,6 +22,7 @@ pub(crate) use paths::{ACCOUNT, HOME};
 use crate::error::Error;
 use crate::known::Opened;
 use crate::rpc::{self, Framing};
+use crate::target::plane_parts;
 
 /// Returns `true` for a request that needs no credential.
 pub(crate) fn is_open(request: &Request) -> bool {
@@ -35,16 +36,13 @@ pub(crate) fn is_signable(request: &Request) -> bool {
 
 pub(crate) async fn answer(opened: Opened, request: Request) -> Result<Response, Error> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    match (method.as_str(), path.as_str()) {
-        ("GET", "/health") => Ok(StatusCode::NO_CONTENT.into_response()),
-        ("GET", "/files") => transfer::download(&opened, request).await,
-        ("POST", "/files") => transfer::upload(&opened, request).await,
-        ("POST", path) => match path.trim_start_matches('/').split_once('/') {
-            Some((service @ ("process.Process" | "filesystem.Filesystem"), method)) => {
-                call(opened, service, method, request).await
-            }
-            _ => Err(unknown()),
-        },
+    match (method.as_str(), &plane_parts(&path)[..]) {
+        ("GET", ["health"]) => Ok(StatusCode::NO_CONTENT.into_response()),
+        ("GET", ["files"]) => transfer::download(&opened, request).await,
+        ("POST", ["files"]) => transfer::upload(&opened, request).await,
+        ("POST", [service @ ("process.Process" | "filesystem.Filesystem"), method]) => {
+            call(opened, service, method, request).await
+        }
         _ => Err(unknown()),
     }
 }

@@ -20,6 +20,7 @@ use crate::body::{self, Described};
 use crate::envd::HOME;
 use crate::error::Error;
 use crate::known::Opened;
+use crate::target::plane_parts;
 
 /// Time limit of code: clients end it by closing the connection.
 const TIMEOUT: Timeout = Timeout::seconds(24 * 60 * 60);
@@ -40,8 +41,7 @@ pub(crate) fn is_open(request: &Request) -> bool {
 
 pub(crate) async fn answer(opened: Opened, request: Request) -> Result<Response, Error> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    match (method.as_str(), &parts[..]) {
+    match (method.as_str(), &plane_parts(&path)[..]) {
         ("GET", ["health"]) => Ok(Json(json!("OK")).into_response()),
         ("POST", ["execute"]) => execute(&opened, request).await,
         ("GET", ["contexts"]) => Ok(Json(list(&opened)).into_response()),

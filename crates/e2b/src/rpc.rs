@@ -150,16 +150,42 @@ pub(crate) fn check(headers: &HeaderMap, framing: Framing) -> Result<(), Error> 
 }
 
 /// Reads the message of a unary call.
-pub(crate) async fn message<T: DeserializeOwned>(request: Request) -> Result<T, RpcError> {
+pub(crate) async fn message<T: DeserializeOwned + Send + 'static>(request: Request) -> Result<T, RpcError> {
     body::json(request).await.map_err(RpcError::from)
 }
 
 /// Reads the one message of a call that is answered by a stream.
-pub(crate) async fn framed<T: DeserializeOwned>(request: Request) -> Result<T, RpcError> {
+pub(crate) async fn framed<T: DeserializeOwned + Send + 'static>(request: Request) -> Result<T, RpcError> {
     let bytes = body::whole(request).await?;
-    let mut frames = Frames(bytes.to_vec());
-    let message = frames.next()?;
-    message.ok_or_else(|| RpcError::new(Code::InvalidArgument, "the call has no message"))
+    match length(&bytes, body::MAX)? {
+        Some(length) if bytes.len() >= HEAD + length => {
+            Ok(body::parse(bytes.slice(HEAD..HEAD + length)).await?)
+        }
+        _ => Err(RpcError::new(Code::InvalidArgument, "the call has no message")),
+    }
+}
+
+/// Length of a frame's beginning: its flags, and the length of its message.
+const HEAD: usize = 5;
+
+/// Maximum length of a message in a stream of them, in bytes.
+pub(crate) const MAX_IN_STREAM: usize = 1024 * 1024;
+
+/// Returns the length of the first frame's message, once its beginning is there.
+fn length(frames: &[u8], most: usize) -> Result<Option<usize>, RpcError> {
+    let invalid = |message: String| RpcError::new(Code::InvalidArgument, message);
+    let Some((head, _)) = frames.split_first_chunk::<HEAD>() else {
+        return Ok(None);
+    };
+    let [flags, length @ ..] = *head;
+    let length = u32::from_be_bytes(length) as usize;
+    if flags & 1 != 0 {
+        return Err(invalid("compressed messages are not supported".to_owned()));
+    }
+    match length > most {
+        true => Err(invalid(format!("a message is larger than {most} bytes"))),
+        false => Ok(Some(length)),
+    }
 }
 
 /// Frames that arrive in parts.
@@ -170,24 +196,16 @@ impl Frames {
     /// Takes the next message, once it is complete.
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, RpcError> {
         let invalid = |message: String| RpcError::new(Code::InvalidArgument, message);
-        let Some((head, rest)) = self.0.split_first_chunk::<5>() else {
+        let Some(length) = length(&self.0, MAX_IN_STREAM)? else {
             return Ok(None);
         };
-        let [flags, length @ ..] = *head;
-        let length = u32::from_be_bytes(length) as usize;
-        if flags & 1 != 0 {
-            return Err(invalid("compressed messages are not supported".to_owned()));
-        }
-        if length > body::MAX {
-            return Err(invalid(format!("a message is larger than {} bytes", body::MAX)));
-        }
-        let Some(text) = rest.get(..length) else {
+        let Some(text) = self.0.get(HEAD..HEAD + length) else {
             return Ok(None);
         };
         let text = if text.is_empty() { b"{}" } else { text };
         let message = serde_json::from_slice(text);
         let message = message.map_err(|error| invalid(format!("a message does not fit: {error}")))?;
-        self.0.drain(..5 + length);
+        self.0.drain(..HEAD + length);
         Ok(Some(message))
     }
 }

@@ -3,8 +3,10 @@
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
 
+use crate::body;
 use crate::domain::{self, Domain, Name};
 use crate::error::Error;
+use crate::rpc;
 use crate::token::header;
 
 /// Port of a sandbox's files and processes.
@@ -108,6 +110,24 @@ impl Target {
         split_host(host).map(|(_, _, rest)| rest)
     }
 
+    /// Returns the memory that the body of a request may take, in bytes: 0 for bodies that are passed on as they come.
+    pub fn kept(&self, method: &Method, path: &str) -> usize {
+        let is_passed_on = match self {
+            Self::Control => matches!(
+                (method.as_str(), &crate::protocol::parts(path)[..]),
+                ("PUT", ["templates", _, "files", _])
+            ),
+            Self::Envd(_) | Self::Signed => plane_parts(path) == ["files"],
+            Self::Interpreter(_) => false,
+            Self::Program { .. } | Self::Refused(_) => true,
+        };
+        match self {
+            _ if is_passed_on => 0,
+            Self::Envd(_) if plane_parts(path).last() == Some(&"StreamInput") => rpc::MAX_IN_STREAM,
+            _ => body::MAX,
+        }
+    }
+
     /// Returns the name of the record that the request leaves. `None`: it changes nothing and shows no content.
     pub fn operation(&self, method: &Method, path: &str) -> Option<&'static str> {
         match self {
@@ -129,6 +149,10 @@ fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
         ("POST", ["sandboxes", _, "snapshots"]) => Some("sandbox.snapshot"),
         ("POST", ["sandboxes", _, "fork"]) => Some("sandbox.fork"),
         ("POST", ["v2", "templates", _, "builds", _]) => Some("sandbox.create"),
+        ("POST", ["v3", "templates"]) => Some("template.create"),
+        ("POST", ["templates", "tags"]) => Some("template.tag"),
+        ("DELETE", ["templates", "tags"]) => Some("template.untag"),
+        ("PUT", ["templates", _, "files", _]) => Some("template.upload"),
         ("DELETE", ["templates", _]) => Some("snapshot.remove"),
         ("DELETE", ["sandboxes", _]) => Some("sandbox.remove"),
         _ => None,
@@ -136,27 +160,32 @@ fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
 }
 
 fn envd_operation(method: &Method, path: &str) -> Option<&'static str> {
-    match (method.as_str(), path) {
-        ("GET", "/files") => Some("sandbox.read"),
-        ("POST", "/files") => Some("sandbox.write"),
-        (_, "/process.Process/Start") => Some("sandbox.start"),
-        (_, "/process.Process/SendInput" | "/process.Process/StreamInput") => Some("sandbox.stdin"),
-        (_, "/process.Process/SendSignal") => Some("sandbox.signal"),
-        (_, "/filesystem.Filesystem/MakeDir") => Some("sandbox.mkdir"),
-        (_, "/filesystem.Filesystem/Move") => Some("sandbox.move"),
-        (_, "/filesystem.Filesystem/Remove") => Some("sandbox.delete"),
+    match (method.as_str(), &plane_parts(path)[..]) {
+        ("GET", ["files"]) => Some("sandbox.read"),
+        ("POST", ["files"]) => Some("sandbox.write"),
+        (_, ["process.Process", "Start"]) => Some("sandbox.start"),
+        (_, ["process.Process", "SendInput" | "StreamInput"]) => Some("sandbox.stdin"),
+        (_, ["process.Process", "SendSignal"]) => Some("sandbox.signal"),
+        (_, ["filesystem.Filesystem", "MakeDir"]) => Some("sandbox.mkdir"),
+        (_, ["filesystem.Filesystem", "Move"]) => Some("sandbox.move"),
+        (_, ["filesystem.Filesystem", "Remove"]) => Some("sandbox.delete"),
         _ => None,
     }
 }
 
 fn interpreter_operation(method: &Method, path: &str) -> Option<&'static str> {
-    match (method.as_str(), path) {
-        ("POST", "/execute") => Some("sandbox.run"),
-        ("POST", "/contexts") => Some("sandbox.create_context"),
-        ("POST", _) => Some("sandbox.restart_context"),
-        ("DELETE", _) => Some("sandbox.remove_context"),
+    match (method.as_str(), &plane_parts(path)[..]) {
+        ("POST", ["execute"]) => Some("sandbox.run"),
+        ("POST", ["contexts"]) => Some("sandbox.create_context"),
+        ("POST", ["contexts", _, "restart"]) => Some("sandbox.restart_context"),
+        ("DELETE", ["contexts", _]) => Some("sandbox.remove_context"),
         _ => None,
     }
+}
+
+/// Returns the parts of a path of a sandbox's planes, for what is recorded and counted and for what answers alike.
+pub(crate) fn plane_parts(path: &str) -> Vec<&str> {
+    path.strip_prefix('/').unwrap_or(path).split('/').collect()
 }
 
 /// Splits `PORT-ID.REST`.

@@ -13,6 +13,7 @@ mod files;
 pub mod hints;
 mod image;
 mod isolation;
+pub mod json;
 mod limits;
 mod mount;
 mod network;

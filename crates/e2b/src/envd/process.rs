@@ -221,11 +221,14 @@ async fn start(opened: Opened, user: User, request: Request) -> Result<Response,
         }
         other => other.into(),
     })?;
-    opened
-        .known
-        .shared
-        .tags
-        .add(&opened.sandbox, process.pid(), Tagged { tag, config });
+    opened.known.shared.tags.add(
+        &opened.sandbox,
+        process.pid(),
+        Tagged {
+            tag,
+            config: config.shown(),
+        },
+    );
     let reader = process.output.read_from(0);
     Ok((Extension(described), follow(opened, &process, reader, &headers)).into_response())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use ringfence_sandbox::Sandbox;
+use ringfence_sandbox::process::shortened;
 use serde::{Deserialize, Serialize};
 
 /// Processes with what their clients said of them, by process id.
@@ -27,6 +28,23 @@ pub(super) struct Config {
     pub(super) envs: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cwd: Option<String>,
+}
+
+/// Bytes of the words of a program, and of its variables, that are kept to be shown.
+const SHOWN: usize = 16 * 1024;
+
+impl Config {
+    /// Returns what is shown of it: without the variables if they are large, and the last words if they are many.
+    pub(super) fn shown(self) -> Self {
+        let length = |(name, value): (&String, &String)| name.len() + value.len();
+        let is_large = self.envs.iter().map(length).sum::<usize>() > SHOWN;
+        Self {
+            cmd: shortened(&[self.cmd], SHOWN).pop().unwrap_or_default(),
+            args: shortened(&self.args, SHOWN),
+            envs: if is_large { BTreeMap::new() } else { self.envs },
+            cwd: self.cwd,
+        }
+    }
 }
 
 impl Tags {

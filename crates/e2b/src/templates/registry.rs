@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use ringfence_policy::Scope;
 use ringfence_sandbox::{SandboxFence, SandboxId, SandboxLimits, SandboxName, SnapshotInfo, Tag, rfc3339};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 use super::files::Upload;
@@ -26,8 +25,9 @@ const MAX_ENTRY: usize = 2 * 1024;
 /// Bytes of files that wait to be built, of one owner and of all.
 const MAX_FILES_OF_SCOPE: u64 = 512 << 20;
 const MAX_FILES: u64 = 4 << 30;
-/// Uploads at a time.
-const MAX_UPLOADS: usize = 4;
+/// Uploads of one owner, and of all, at a time: a slow one holds up its owner alone.
+const MAX_UPLOADS_OF_SCOPE: usize = 4;
+const MAX_UPLOADS: usize = 64;
 
 /// The templates that are being made.
 #[derive(Debug)]
@@ -36,7 +36,37 @@ pub(crate) struct Templates {
     pub(super) images: Vec<String>,
     pub(super) all: Arc<Mutex<BTreeMap<String, Template>>>,
     pub(super) tasks: Mutex<JoinSet<()>>,
-    uploads: Semaphore,
+    /// Owners of the uploads under way.
+    receiving: Mutex<Vec<Scope>>,
+}
+
+/// An upload under way.
+#[derive(Debug)]
+pub(super) struct Receiving<'a> {
+    all: &'a Mutex<Vec<Scope>>,
+    owner: Scope,
+}
+
+impl<'a> Receiving<'a> {
+    fn begin(all: &'a Mutex<Vec<Scope>>, owner: &Scope) -> Option<Self> {
+        let mut owners = lock(all);
+        let own = owners.iter().filter(|other| *other == owner).count();
+        if own >= MAX_UPLOADS_OF_SCOPE || owners.len() >= MAX_UPLOADS {
+            return None;
+        }
+        owners.push(owner.clone());
+        let owner = owner.clone();
+        Some(Self { all, owner })
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        let mut owners = lock(self.all);
+        if let Some(index) = owners.iter().position(|owner| *owner == self.owner) {
+            owners.swap_remove(index);
+        }
+    }
 }
 
 /// A template that was requested.
@@ -89,7 +119,7 @@ impl Templates {
             images,
             all: Arc::default(),
             tasks: Mutex::default(),
-            uploads: Semaphore::new(MAX_UPLOADS),
+            receiving: Mutex::default(),
         }
     }
 
@@ -147,10 +177,10 @@ impl Templates {
     }
 
     /// Takes the right to receive one more file of an owner.
-    pub(super) fn receive(&self, scope: &Scope) -> Result<SemaphorePermit<'_>, Error> {
-        let permit = self.uploads.try_acquire();
-        let permit = permit
-            .map_err(|_| Error::busy("too many files are sent at a time: try again later".to_owned()))?;
+    pub(super) fn receive(&self, scope: &Scope) -> Result<Receiving<'_>, Error> {
+        let receiving = Receiving::begin(&self.receiving, scope);
+        let receiving = receiving
+            .ok_or_else(|| Error::busy("too many files are sent at a time: try again later".to_owned()))?;
         let all = self.lock();
         let (mut own, mut total) = (0, 0);
         for template in all.values() {
@@ -163,7 +193,7 @@ impl Templates {
                 "{} MiB of your files wait to be built: build their templates first",
                 own >> 20
             ))),
-            false => Ok(permit),
+            false => Ok(receiving),
         }
     }
 
@@ -209,8 +239,8 @@ pub(super) fn not_open() -> Error {
     )
 }
 
-pub(super) fn lock(all: &Mutex<BTreeMap<String, Template>>) -> MutexGuard<'_, BTreeMap<String, Template>> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Template {
@@ -228,5 +258,21 @@ impl Template {
                 "step": step.map_or_else(|| "base".to_owned(), |step| step.to_string()),
             }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_uploads_hold_up_their_owner_alone() {
+        let all = Mutex::default();
+        let [ann, bob]: [Scope; 2] = ["ann", "bob"].map(|name| name.parse().unwrap());
+        let slow: Vec<_> = std::iter::from_fn(|| Receiving::begin(&all, &ann)).collect();
+        assert_eq!(slow.len(), MAX_UPLOADS_OF_SCOPE);
+        assert!(Receiving::begin(&all, &bob).is_some());
+        drop(slow);
+        assert!(Receiving::begin(&all, &ann).is_some());
     }
 }

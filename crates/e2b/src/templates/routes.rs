@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use axum::Json;
 use axum::extract::{Query, Request};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use ringfence_policy::{Bytes, Cpus};
+use ringfence_sandbox::process::shortened;
 use ringfence_sandbox::{SandboxId, SandboxLimits, SandboxName, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use super::build::{Base, Build, Step};
 use super::files::{self, Archive, Upload};
 use super::registry::{Status, Template, Templates, not_open};
 use super::tags;
-use crate::body;
+use crate::body::{self, Described};
 use crate::client::{Client, KeyEnd};
 use crate::error::Error;
 use crate::protocol::{ENVD_VERSION, is_machine, parts};
@@ -31,6 +32,8 @@ const MAX_CPUS: f64 = 4.0;
 /// Entries of a log in one answer, as E2B has it.
 const PAGE: usize = 100;
 const MAX_STEPS: usize = 256;
+/// Bytes of a step that its record shows.
+const SHOWN: usize = 1024;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +67,17 @@ struct NewStep {
     #[serde(default)]
     args: Vec<String>,
     files_hash: Option<String>,
+}
+
+impl NewStep {
+    /// Returns what the record of a build shows: of variables the names, for most values are credentials.
+    fn shown(&self) -> Value {
+        let shown = match self.kind.as_str() {
+            "ENV" => self.args.iter().step_by(2).cloned().collect(),
+            _ => shortened(&self.args, SHOWN),
+        };
+        json!([self.kind, shown])
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -258,7 +272,7 @@ async fn upload(
     if !is_known {
         return Err(Error::not_found("no files with this hash are waited for"));
     }
-    let _permit = service.templates.receive(&client.scope)?;
+    let _receiving = service.templates.receive(&client.scope)?;
     let archive = Archive::receive(&service.sandboxes, request).await?;
     service.templates.with(&client.scope, id, |template| {
         if let Some(upload) = template.uploads.get_mut(hash) {
@@ -313,6 +327,13 @@ pub(crate) async fn start_build(
             "a template has at most {MAX_STEPS} steps"
         )));
     }
+    let shown = asked.steps.iter().map(NewStep::shown);
+    let described = Described(json!({
+        "from": asked.from_image.as_ref().or(asked.from_template.as_ref()),
+        "steps": shown.collect::<Vec<_>>(),
+        "start": asked.start_cmd,
+        "ready": asked.ready_cmd,
+    }));
     let base = base(service, client, asked.from_image, asked.from_template).await?;
     let mut steps = Vec::new();
     for step in asked.steps {
@@ -348,7 +369,7 @@ pub(crate) async fn start_build(
         ready: filled(asked.ready_cmd),
     };
     service.templates.spawn(build, key_end);
-    Ok(StatusCode::ACCEPTED.into_response())
+    Ok((Extension(described), StatusCode::ACCEPTED).into_response())
 }
 
 /// Returns the image or template that a build begins with.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use axum::Json;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use ringfence_sandbox::{SnapshotInfo, Tag};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::body;
+use crate::body::{self, Described};
 use crate::client::Client;
 use crate::error::Error;
 use crate::service::Service;
@@ -40,7 +40,8 @@ pub(super) async fn assign(service: &Service, client: &Client, request: Request)
         .map_err(missing)?;
     let tags: Vec<&str> = tags.iter().map(Tag::as_str).collect();
     let answer = json!({"tags": tags, "buildID": build_id(&build)});
-    Ok((StatusCode::CREATED, Json(answer)).into_response())
+    let described = Described(json!({"target": target, "tags": tags}));
+    Ok((StatusCode::CREATED, Extension(described), Json(answer)).into_response())
 }
 
 /// Removes tags from a template.
@@ -59,7 +60,9 @@ pub(super) async fn remove(service: &Service, client: &Client, request: Request)
         .sandboxes
         .remove_tags(&client.scope, &name, &tags)
         .map_err(missing)?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let tags: Vec<&str> = tags.iter().map(Tag::as_str).collect();
+    let described = Described(json!({"name": name, "tags": tags}));
+    Ok((Extension(described), StatusCode::NO_CONTENT).into_response())
 }
 
 /// Lists the tags of a template's builds, the newest last.

@@ -97,6 +97,25 @@ fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::
     deserializer.deserialize_seq(Runs)
 }
 
+/// Maximum number of values in a batch of one document: twenty for each program.
+const MAX_VALUES: usize = 20 * MAX_RUNS;
+
+/// A program that has not started.
+enum Program {
+    Parsed(Value),
+    /// Its text, which is parsed when its turn comes.
+    Line(Bytes),
+}
+
+impl Program {
+    async fn arguments(self) -> Result<Value, ApiError> {
+        match self {
+            Self::Parsed(arguments) => Ok(arguments),
+            Self::Line(line) => body::parse_off_thread(line).await,
+        }
+    }
+}
+
 /// The programs that have not started, in order.
 enum Waiting {
     Parsed(std::vec::IntoIter<Value>),
@@ -104,11 +123,11 @@ enum Waiting {
 }
 
 impl Iterator for Waiting {
-    type Item = Result<Value, ApiError>;
+    type Item = Program;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Self::Parsed(runs) => runs.next().map(Ok),
+            Self::Parsed(runs) => runs.next().map(Program::Parsed),
             Self::Lines(bytes) => loop {
                 if bytes.is_empty() {
                     return None;
@@ -116,7 +135,7 @@ impl Iterator for Waiting {
                 let end = bytes.iter().position(|byte| *byte == b'\n');
                 let line = bytes.split_to(end.map_or(bytes.len(), |end| end + 1));
                 if !line.trim_ascii().is_empty() {
-                    return Some(body::parse(&line));
+                    return Some(Program::Line(line));
                 }
             },
         }
@@ -140,7 +159,10 @@ async fn batch(
     api.check_quota(&grant)?;
     let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
         (body::NDJSON, bytes) => Waiting::Lines(bytes),
-        (_, bytes) => Waiting::Parsed(body::parse_off_thread::<Batch>(bytes).await?.runs.into_iter()),
+        (_, bytes) => {
+            let parsed = body::off_thread(bytes, |bytes| body::parse_of_values::<Batch>(bytes, MAX_VALUES));
+            Waiting::Parsed(parsed.await?.runs.into_iter())
+        }
     };
     let under_way = UnderWay {
         api,
@@ -160,9 +182,6 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
     let mut waits: Option<NextTurn> = None;
     loop {
         let has_room = batch.running.len() < batch.most;
-        if let Some((index, Err(error))) = batch.waiting.next_if(|(_, run)| has_room && run.is_err()) {
-            return Some((failed(index, &error).into(), batch));
-        }
         let has_more = has_room && batch.waiting.peek().is_some();
         let next = match (&mut waits, has_more) {
             (_, false) => None,
@@ -180,7 +199,7 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
         };
         waits = None;
         if let Some((index, run)) = batch.waiting.next() {
-            batch.start(index, run.and_then(|arguments| Ok((arguments, turn?))));
+            batch.start(index, run, turn);
         }
     }
 }
@@ -194,15 +213,15 @@ fn wait(api: &Arc<Api>, grant: &Arc<Grant>) -> NextTurn {
 }
 
 impl UnderWay {
-    fn start(&mut self, index: usize, run: Result<(Value, Turn), ApiError>) {
-        let used = run.and_then(|(arguments, turn)| self.api.used(&self.grant, run::TOOL, arguments, turn));
-        let started = used.map(|used| self.api.invocations.start(used));
+    fn start(&mut self, index: usize, program: Program, turn: Result<Turn, ApiError>) {
+        let (api, grant) = (Arc::clone(&self.api), Arc::clone(&self.grant));
         self.running.spawn(async move {
-            let answered = match started {
-                Ok(mut invocation) => invocation.answer().await,
-                Err(error) => Err(error),
+            let answered = async {
+                let arguments = program.arguments().await?;
+                let used = api.used(&grant, run::TOOL, arguments, turn?)?;
+                api.invocations.start(used).answer().await
             };
-            match answered {
+            match answered.await {
                 // The text is the result's JSON, on one line.
                 Ok(answer) => format!("{{\"index\":{index},\"result\":{}}}\n", answer.text),
                 Err(error) => failed(index, &error),
@@ -221,12 +240,14 @@ fn failed(index: usize, error: &ApiError) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn lines_are_read_one_by_one_and_a_bad_one_costs_itself_only() {
+    #[tokio::test]
+    async fn lines_are_read_one_by_one_and_a_bad_one_costs_itself_only() {
         let text = Bytes::from_static(b"{\"code\":\"1\"}\n\n  \r\nnot\n{\"code\":\"2\"}");
-        let told: Vec<_> = Waiting::Lines(text)
-            .map(|run| run.map(|run| run["code"].as_str().unwrap().to_owned()).ok())
-            .collect();
+        let mut told = Vec::new();
+        for program in Waiting::Lines(text) {
+            let arguments = program.arguments().await.ok();
+            told.push(arguments.map(|arguments| arguments["code"].as_str().unwrap().to_owned()));
+        }
         assert_eq!(told, [Some("1".to_owned()), None, Some("2".to_owned())]);
     }
 

@@ -9,6 +9,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
+use ringfence_policy::json::most_values;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
@@ -21,6 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of a body that is parsed at once: it takes about a millisecond.
 const SMALL: usize = 64 * 1024;
+
+/// Maximum number of values of a large body: each takes many times its bytes once it is parsed.
+pub(super) const MAX_VALUES: usize = 1 << 17;
 
 /// Parses and renders large bodies.
 static LARGE: BlockingThreads = BlockingThreads::new(2);
@@ -100,6 +104,24 @@ pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
 
 /// Parses JSON. Text that is not JSON is malformed; JSON of another shape has invalid arguments.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    parse_of_values(bytes, MAX_VALUES)
+}
+
+/// Refuses JSON of too many values, which would take too much memory.
+pub(super) fn check_values(bytes: &[u8], most: usize) -> Result<(), ApiError> {
+    match bytes.len() > SMALL && most_values(bytes) > most {
+        true => Err(ApiError::new(
+            Reason::LimitExceeded,
+            format!("the body has more than {most} values"),
+            "send less at once",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Like [`parse`], with another bound of the values.
+pub(super) fn parse_of_values<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, ApiError> {
+    check_values(bytes, most)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();

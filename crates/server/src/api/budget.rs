@@ -28,15 +28,20 @@ pub(super) struct BodyShare {
 impl BodyBudget {
     /// Takes a body's part before it is read.
     pub(super) fn take(self: &Arc<Self>, grant: &Grant, size: usize) -> Result<BodyShare, ApiError> {
+        self.take_for(&grant.allowance.account, size)
+    }
+
+    /// Like [`BodyBudget::take`], for an account.
+    pub(super) fn take_for(self: &Arc<Self>, account: &Account, size: usize) -> Result<BodyShare, ApiError> {
         let owner = Grant::of_owner().allowance.account;
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.get(&grant.allowance.account).copied().unwrap_or(0);
+        let own = taken.get(account).copied().unwrap_or(0);
         let all: usize = taken
             .iter()
             .filter(|(account, _)| **account != owner)
             .map(|(_, size)| size)
             .sum();
-        if size > MAX_OF_CLIENT - own || (!grant.is_owner() && size > MAX_OF_KEYS - all) {
+        if size > MAX_OF_CLIENT - own || (*account != owner && size > MAX_OF_KEYS - all) {
             return Err(ApiError::new(
                 Reason::Busy,
                 "the bodies of other requests use the memory for bodies",
@@ -44,11 +49,11 @@ impl BodyBudget {
             ));
         }
         if size > 0 {
-            taken.insert(grant.allowance.account.clone(), own + size);
+            taken.insert(account.clone(), own + size);
         }
         Ok(BodyShare {
             budget: Arc::clone(self),
-            account: grant.allowance.account.clone(),
+            account: account.clone(),
             size,
         })
     }

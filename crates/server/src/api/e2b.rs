@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_e2b::{Admitted, Client, Error, KeyEnd, Target, Tunnel};
 
+use super::budget::BodyShare;
 use super::error::{ApiError, Reason};
 use super::extract::Owner;
 use super::guard::{self, Door};
@@ -68,6 +69,10 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
             Ok(client) => client,
             Err(error) => return refused(door, error, peer),
         };
+        let _share = match share(api, &target, &client, &request) {
+            Ok(share) => share,
+            Err(error) => return busy(&error),
+        };
         // What a key opened ends with it, and is opened anew for the others of its tenant.
         api.e2b
             .forget_ended(&client, |name| api.keys.has_lost(name, Right::Sandboxes));
@@ -92,6 +97,10 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         };
         return refused(door, error, peer);
     }
+    let _share = match share(api, &target, &client, &request) {
+        Ok(share) => share,
+        Err(error) => return busy(&error),
+    };
     if matches!(target, Target::Program { .. }) {
         guard::remove_keys(api, request.headers_mut());
     }
@@ -170,13 +179,27 @@ async fn within_quota(
     }
     let allowance = api.keys.allowance_of(&client.name);
     let answered = api.perform(&allowance, cost, answer).await;
-    answered.unwrap_or_else(|error| {
-        let mut response = Error::busy(error.message().to_owned()).into_response();
-        let wait = error.retry_after().map(HeaderValue::from);
-        let headers = response.headers_mut();
-        headers.extend(wait.map(|wait| (header::RETRY_AFTER, wait)));
-        response
-    })
+    answered.unwrap_or_else(|error| busy(&error))
+}
+
+/// Takes the part of the memory for bodies that a request's may fill, before it is read.
+fn share(api: &Api, target: &Target, client: &Client, request: &Request) -> Result<BodyShare, ApiError> {
+    let most = target.kept(request.method(), request.uri().path());
+    let kept = match request.headers().contains_key(header::TRANSFER_ENCODING) {
+        true => most,
+        false => usize::try_from(guard::announced(request.headers())).map_or(most, |size| size.min(most)),
+    };
+    let account = api.keys.allowance_of(&client.name).account;
+    api.bodies.take_for(&account, kept)
+}
+
+/// Answers a request that may be sent again later.
+fn busy(error: &ApiError) -> Response {
+    let mut response = Error::busy(error.message().to_owned()).into_response();
+    let wait = error.retry_after().map(HeaderValue::from);
+    let headers = response.headers_mut();
+    headers.extend(wait.map(|wait| (header::RETRY_AFTER, wait)));
+    response
 }
 
 /// Returns the client whose key a request to the control plane has.
@@ -203,7 +226,12 @@ fn owner(api: &Api, door: &Door, target: &Target, request: &Request) -> Option<A
     if !matches!(target, Target::Program { .. }) {
         return None;
     }
-    let grant = door.grant_of_visitor(api, request)?;
+    let grant = door.grant_of_visitor(api, request);
+    // A wrong key is a guess; what it asks for may be open to everybody.
+    if grant.is_none() && guard::has_own_key(request.headers()) {
+        door.fails_too_often(guard::peer(request));
+    }
+    let grant = grant?;
     let client = holder(door, &grant, request.headers()).ok()?;
     let is_right = grant.has(Right::Sandboxes);
     is_right.then(|| api.e2b.admit_owner(&client, target)).flatten()

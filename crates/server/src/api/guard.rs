@@ -233,6 +233,11 @@ impl Door {
     }
 }
 
+/// Returns `true` if a request has a key in the header that is ours alone.
+pub(super) fn has_own_key(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-api-key")
+}
+
 /// Returns the address that a request comes from. A Unix socket has none.
 pub(super) fn peer(request: &Request) -> Option<PeerAddress> {
     request.extensions().get().copied()
@@ -491,7 +496,7 @@ impl Check {
 }
 
 /// Returns the size of the body that a request announces: one that is too large is refused before it arrives.
-fn announced(headers: &HeaderMap) -> u64 {
+pub(super) fn announced(headers: &HeaderMap) -> u64 {
     let length = single(headers, header::CONTENT_LENGTH.as_str());
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }

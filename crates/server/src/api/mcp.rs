@@ -124,7 +124,11 @@ async fn post(
     if !headers.contains_key(SESSION) && bytes.len() > MAX_FIRST {
         return Err(body::too_large(MAX_FIRST));
     }
-    let parsed = body::off_thread(bytes, |bytes| Incoming::parse(bytes).map_err(Into::into)).await?;
+    let parsed = body::off_thread(bytes, |bytes| {
+        body::check_values(bytes, body::MAX_VALUES)?;
+        Incoming::parse(bytes).map_err(Into::into)
+    })
+    .await?;
     let Some(mut message) = parsed else {
         // A notification that is not known: there is nothing to do about it.
         session(&api, &grant, &headers)?;

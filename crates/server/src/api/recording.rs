@@ -57,6 +57,7 @@ pub(super) fn ends_something(operation: &str) -> bool {
             | "sandbox.remove_context"
             | "sandbox.signal"
             | "snapshot.remove"
+            | "template.untag"
     )
 }
 

@@ -28,12 +28,43 @@ fn bodies_of_a_key_are_bounded_and_leave_room_for_others() {
     let reply = key.ask("POST /v1/run", &[BEARER], &run);
     reply.refused(429, "busy");
     assert!(reply.head.contains("retry-after: "), "{reply:?}");
+    // Neither do E2B's routes have more.
+    let of_e2b = key.ask("POST /v2/sandboxes", &[BEARER], r#"{"templateID": "base"}"#);
+    assert_eq!(of_e2b.status, 429, "{of_e2b:?}");
+    assert!(of_e2b.head.contains("retry-after: "), "{of_e2b:?}");
     assert_eq!(key.ask("GET /healthz", &[], "").status, 200);
     assert_eq!(owner.ask("POST /v1/run", &[], &run).status, 200);
     drop(held);
     eventually("the bodies are given up", || {
         key.ask("POST /v1/run", &[BEARER], &run).status == 200
     });
+    world.close();
+}
+
+/// Each value of JSON takes many times its bytes once it is parsed.
+#[test]
+fn a_body_has_a_number_of_values() {
+    let world = world();
+    let key = Surface::loopback(&world);
+    let run = |values: usize| json!({"code": "print(1)", "files": {}, "x": vec![0; values]}).to_string();
+    key.ask("POST /v1/run", &[BEARER], &run(100_000))
+        .refused(422, "invalid_arguments");
+    for line in ["POST /v1/run", "POST /v1/sandboxes"] {
+        let reply = key.ask(line, &[BEARER], &run(140_000));
+        reply.refused(429, "limit_exceeded");
+        assert!(reply.body.contains("more than 131072 values"), "{reply:?}");
+    }
+    let lines = format!("{}\n{}\n", run(140_000), json!({"code": "print(2)"}));
+    let batch = [BEARER, "Content-Type: application/x-ndjson"];
+    let told = key.ask("POST /v1/batch", &batch, &lines);
+    assert!(told.body.contains("more than 131072 values"), "{told:?}");
+    assert!(told.body.contains(r#""stdout":"2\n""#), "{told:?}");
+    let of_e2b = key.ask("POST /v2/sandboxes", &[BEARER], &run(140_000));
+    assert_eq!(of_e2b.status, 413, "{of_e2b:?}");
+    let metadata = json!({"metadata": {"a": "x".repeat(17 << 10)}}).to_string();
+    let reply = key.ask("POST /v1/sandboxes", &[BEARER], &metadata);
+    reply.refused(422, "invalid_arguments");
+    assert!(reply.body.contains("`metadata` has at most 16KiB"), "{reply:?}");
     world.close();
 }
 

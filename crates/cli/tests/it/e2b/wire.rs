@@ -107,6 +107,25 @@ fn every_error_is_json_of_e2bs_shape() {
     let half = format!("E2b-Sandbox-Id: {}", lab.id);
     ask("GET /health", &[&half], "").failed(400, "missing header");
     lab.envd("POST /none", &[], "").failed(404, "no such route");
+    // Another writing of a path would be counted and recorded as another operation.
+    let start = frame(&json!({"process": {"cmd": "true"}}));
+    assert_eq!(
+        lab.envd("POST /process.Process/Start", &[STREAM], &start).status,
+        200
+    );
+    for path in [
+        "//process.Process/Start",
+        "/process.Process//Start",
+        "/process.Process/Start/",
+    ] {
+        lab.envd(&format!("POST {path}"), &[STREAM], &start)
+            .failed(404, "no such route");
+    }
+    let traffic = format!("E2B-Traffic-Access-Token: {}", lab.traffic_token);
+    for path in ["//execute", "/execute/"] {
+        lab.ask(49_999, &format!("POST {path}"), &[&traffic], r#"{"code": "1"}"#)
+            .failed(404, "no such route");
+    }
     lab.envd(
         "POST /process.Process/List",
         &["Content-Type: application/proto"],
@@ -142,6 +161,12 @@ fn each_sandbox_is_opened_by_its_own_token() {
         .surface
         .ask(&format!("DELETE /sandboxes/{}", lab.id), &[KEYED], "");
     assert_eq!(killed.status, 204);
+    // Nor does it open another one that has the id as its name.
+    let named = json!({"name": lab.id}).to_string();
+    assert_eq!(
+        lab.surface.ask("POST /v1/sandboxes", &[KEYED], &named).status,
+        200
+    );
     lab.envd(list, &[], "{}").failed(502, "was not found");
     lab.ask(49_983, "GET /health", &[], "")
         .failed(502, "was not found");
@@ -185,6 +210,19 @@ fn pauses_and_snapshots_belong_to_their_key() {
     lab.surface
         .ask(&format!("POST {path}/pause"), &[KEYED], &cold)
         .failed(501, "files alone");
+    lab.close();
+}
+
+/// A visitor who sends keys guesses them as well as others do.
+#[test]
+fn wrong_keys_of_visitors_count() {
+    let lab = Lab::new();
+    let list = || lab.surface.ask("GET /sandboxes", &["X-API-Key: wrong"], "");
+    for number in 0..40 {
+        let key = format!("X-API-Key: guess{number}");
+        assert!(lab.ask(8000, "GET /", &[&key], "").status > 500);
+    }
+    assert_eq!(list().status, 429);
     lab.close();
 }
 
