@@ -42,6 +42,8 @@ pub(crate) const BRIDGE: usize = 128 * 1024;
 const GRACE: Duration = Duration::from_secs(3);
 /// `SIGINT` of signal(7).
 const SIGINT: u32 = 2;
+/// Warning of an execution whose value is not whole.
+const CUT: &str = "the text of the value is cut";
 
 /// The language of a context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

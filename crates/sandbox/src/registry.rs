@@ -1,10 +1,13 @@
 //! The sandboxes of a server.
 
+mod check;
 mod events;
 mod expiry;
 mod images;
+mod reserved;
+mod snapshots;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -26,25 +29,14 @@ use super::lock::lock;
 use super::meter::{Consumption, ConsumptionByOwner};
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
-use super::snapshots::{SnapshotInfo, SnapshotStore, Tag};
-use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxState};
+use super::snapshots::SnapshotStore;
+use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxState};
+use check::{check, check_base};
 use expiry::{LIFETIME, expiry, final_expiry};
+use reserved::{Reserved, Unpublished};
 
-/// Sandboxes of a server at a time.
-const MAX: usize = 1024;
-/// Sandboxes of one owner at a time.
-const MAX_OF_SCOPE: usize = 512;
-/// Containers of one owner at a time: an engine takes much more for one than a cell takes.
-const MAX_CONTAINERS_OF_SCOPE: usize = 64;
-/// Sandboxes with the fence `box` of one owner at a time, but the server's own user: there are few ids for them.
-const MAX_BOXES_OF_SCOPE: usize = 8;
 /// Maximum number of copies that one fork makes.
 const MAX_FORKS: usize = 16;
-/// Least number of processes: the init's supervisor, a program, and one that it starts.
-const LEAST_PIDS: u32 = 4;
-/// Largest metadata and variables of a sandbox, which the server keeps while it lives.
-const MAX_METADATA: Bytes = Bytes::kib(16);
-const MAX_ENV: Bytes = Bytes::kib(128);
 /// Ended sandboxes whose end is remembered.
 const REMEMBERED: usize = 256;
 
@@ -280,66 +272,6 @@ impl Sandboxes {
         Ok((Place::Container(Box::new(container)), Box::pin(end)))
     }
 
-    /// Returns the snapshots of a scope, the oldest first.
-    pub fn snapshots(&self, scope: &Scope) -> Vec<SnapshotInfo> {
-        self.store.list(scope)
-    }
-
-    /// Returns a snapshot by its id, or by its name. The name of a template may have a tag, as in `tools:v1`.
-    ///
-    /// # Errors
-    /// If the scope has no such snapshot.
-    pub fn find_snapshot(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
-        self.store.get(scope, name)
-    }
-
-    /// Returns the builds of the template with this name, or with the name of the build with this id. Sorted
-    /// by age, oldest first.
-    ///
-    /// # Errors
-    /// If the scope has no such build.
-    pub fn builds(&self, scope: &Scope, name: &str) -> Result<Vec<SnapshotInfo>, Error> {
-        self.store.builds(scope, name)
-    }
-
-    /// Assigns tags to the build of a template that [`Sandboxes::find_snapshot`] finds; its other builds lose them. One that has none
-    /// left is removed.
-    ///
-    /// # Errors
-    /// If the scope has none such, it has too many tags, or a file cannot be written.
-    pub fn assign_tags(
-        &self,
-        scope: &Scope,
-        target: &str,
-        tags: &BTreeSet<Tag>,
-    ) -> Result<SnapshotInfo, Error> {
-        self.store.assign_tags(scope, target, tags)
-    }
-
-    /// Removes tags from the builds that [`Sandboxes::builds`] finds. One that has none left is removed.
-    ///
-    /// # Errors
-    /// If the scope has none such, or a file cannot be written.
-    pub fn remove_tags(&self, scope: &Scope, name: &str, tags: &BTreeSet<Tag>) -> Result<(), Error> {
-        self.store.remove_tags(scope, name, tags)
-    }
-
-    /// Creates an unnamed file on the disk, for bytes that a client sends before their sandbox exists.
-    ///
-    /// # Errors
-    /// If it cannot be created.
-    pub fn scratch_file(&self) -> Result<std::fs::File, Error> {
-        self.store.scratch_file()
-    }
-
-    /// Removes a snapshot. Sandboxes that were made of it stay.
-    ///
-    /// # Errors
-    /// If the scope has none such, or its files cannot be removed.
-    pub fn remove_snapshot(&self, scope: &Scope, name: &str) -> Result<(), Error> {
-        self.store.remove(scope, name)
-    }
-
     /// Returns the sandboxes of a scope that have this metadata, the oldest first.
     pub fn list(&self, scope: &Scope, metadata: &BTreeMap<String, String>) -> Vec<SandboxInfo> {
         let own = self.select(Some(scope), metadata);
@@ -515,206 +447,6 @@ async fn keep(
     *lock(&state).consumed.entry(scope).or_default() += used;
     // Only now: whoever waits for the end waits for this to be closed.
     drop(stopped);
-}
-
-/// Memory that must be left to programs when all files are full.
-const LEAST_MEMORY: Bytes = Bytes::mib(16);
-
-fn check(new: &NewSandbox) -> Result<(), Error> {
-    if new.image.is_some() && new.packages.is_some() {
-        return Err(Error::Invalid(
-            "`packages` are for the Python of this machine, and an image has its own: use one of the two"
-                .to_owned(),
-        ));
-    }
-    if new.image.is_some() && new.account.workspace_alias().is_some() {
-        return Err(Error::Invalid(
-            "a sandbox on an image has no home directory beside /workspace".to_owned(),
-        ));
-    }
-    if new.user.is_some() && !new.account.is_root() {
-        return Err(Error::Invalid(
-            "programs have another user in the fence `box` alone".to_owned(),
-        ));
-    }
-    let length = |pairs: &mut dyn Iterator<Item = (&str, &str)>| -> usize {
-        pairs.map(|(name, value)| name.len() + value.len()).sum()
-    };
-    let metadata = new.metadata.iter();
-    let metadata = length(&mut metadata.map(|(name, value)| (name.as_str(), value.as_str())));
-    let env = length(
-        &mut new
-            .env
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())),
-    );
-    for (what, found, most) in [("metadata", metadata, MAX_METADATA), ("env", env, MAX_ENV)] {
-        if found > most.0 as usize {
-            return Err(Error::Invalid(format!(
-                "`{what}` has at most {most}, got {found} bytes"
-            )));
-        }
-    }
-    let limits = &new.limits;
-    if limits.pids.get() < LEAST_PIDS {
-        return Err(Error::Invalid(format!(
-            "a sandbox needs `pids` of at least {LEAST_PIDS}, and not {}",
-            limits.pids.get()
-        )));
-    }
-    if limits.disk.0.saturating_add(LEAST_MEMORY.0) <= limits.memory.0 {
-        return Ok(());
-    }
-    Err(Error::Invalid(format!(
-        "the files of a sandbox lie in its memory: `disk` ({}) must be at least {LEAST_MEMORY} smaller than `memory` ({})",
-        limits.disk, limits.memory
-    )))
-}
-
-/// Refuses a sandbox whose root is not the one that a snapshot has the changes of.
-fn check_base(snapshot: &SnapshotInfo, new: &NewSandbox) -> Result<(), Error> {
-    if !snapshot.is_of_root() {
-        return Ok(());
-    }
-    if new.fence() != Some(SandboxFence::Box) {
-        return Err(Error::Invalid(
-            "the snapshot is of a sandbox with the fence `box`, and only another one can be made of it"
-                .to_owned(),
-        ));
-    }
-    let own = snapshot.image.as_ref();
-    match &new.image {
-        Some(image) if own.is_none_or(|own| own.digest != image.name().digest) => {
-            Err(Error::Invalid(format!(
-                "the snapshot has the changes of {}, and cannot be put on another image: leave `image` out",
-                own.map_or_else(
-                    || "this machine's files".to_owned(),
-                    |own| format!("the image `{}` ({})", own.reference, own.digest)
-                )
-            )))
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
-/// A running sandbox that cannot be found yet. Dropping this ends it.
-struct Unpublished<'a> {
-    reserved: Reserved<'a>,
-    sandbox: Arc<Sandbox>,
-}
-
-impl Unpublished<'_> {
-    fn publish(mut self) -> Arc<Sandbox> {
-        self.reserved.fill(&self.sandbox);
-        self.sandbox
-    }
-}
-
-/// A place in the registry for a sandbox that is being created.
-struct Reserved<'a> {
-    state: &'a Mutex<Registry>,
-    id: SandboxId,
-    stop: watch::Sender<Option<&'static str>>,
-    stage: Stage,
-}
-
-/// The progress of a sandbox that is being created.
-#[derive(Debug, PartialEq, Eq)]
-enum Stage {
-    Reserved,
-    /// The task of the sandbox runs.
-    Kept,
-    Published,
-}
-
-impl<'a> Reserved<'a> {
-    fn new(
-        state: &'a Mutex<Registry>,
-        scope: &Scope,
-        id: SandboxId,
-        new: &NewSandbox,
-    ) -> Result<Self, Error> {
-        let name = new.name.as_ref().map(ToString::to_string);
-        let mut registry = lock(state);
-        if let Some(name) = &name
-            && registry.find(scope, name).is_some()
-        {
-            return Err(Error::Taken(name.clone()));
-        }
-        let own = registry
-            .all
-            .values()
-            .filter(|entry| entry.scope == *scope)
-            .count();
-        let containers = registry
-            .all
-            .values()
-            .filter(|entry| entry.scope == *scope && entry.runtime.engine().is_some())
-            .count();
-        if new.runtime.engine().is_some() && containers >= MAX_CONTAINERS_OF_SCOPE {
-            return Err(Error::TooMany(MAX_CONTAINERS_OF_SCOPE));
-        }
-        let is_box = new.fence() == Some(SandboxFence::Box);
-        let boxes = registry
-            .all
-            .values()
-            .filter(|entry| entry.scope == *scope && entry.is_box)
-            .count();
-        if is_box && *scope != Scope::local() && boxes >= MAX_BOXES_OF_SCOPE {
-            return Err(Error::TooMany(MAX_BOXES_OF_SCOPE));
-        }
-        if own >= MAX_OF_SCOPE {
-            return Err(Error::TooMany(MAX_OF_SCOPE));
-        }
-        if registry.all.len() >= MAX {
-            return Err(Error::TooMany(MAX));
-        }
-        let stop = watch::Sender::new(None);
-        let entry = Entry {
-            scope: scope.clone(),
-            name,
-            runtime: new.runtime,
-            is_box,
-            sandbox: None,
-            stop: stop.clone(),
-        };
-        registry.all.insert(id.clone(), entry);
-        drop(registry);
-        Ok(Self {
-            state,
-            id,
-            stop,
-            stage: Stage::Reserved,
-        })
-    }
-
-    /// Returns the receiver of the stop signal, for the task that owns the sandbox from now on.
-    fn keep(&mut self) -> watch::Receiver<Option<&'static str>> {
-        self.stage = Stage::Kept;
-        self.stop.subscribe()
-    }
-
-    /// Registers the sandbox, unless it has ended.
-    fn fill(&mut self, sandbox: &Arc<Sandbox>) {
-        self.stage = Stage::Published;
-        let mut registry = lock(self.state);
-        let Registry { all, readers, .. } = &mut *registry;
-        if let Some(entry) = all.get_mut(&self.id) {
-            entry.sandbox = Some(Arc::clone(sandbox));
-            let event = LifeEvent::new(LifeEventType::Created, sandbox);
-            readers.send(&entry.scope, event.until(*sandbox.expiry().borrow()));
-        }
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        match self.stage {
-            Stage::Reserved => drop(lock(self.state).all.remove(&self.id)),
-            Stage::Kept => drop(self.stop.send_replace(Some("its files could not be copied"))),
-            Stage::Published => {}
-        }
-    }
 }
 
 impl Registry {

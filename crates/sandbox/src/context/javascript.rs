@@ -6,7 +6,7 @@ use ringfence_exec::local::session_messages::NoAnswer;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use super::{Answer, Code, read_until};
+use super::{Answer, CUT, Code, read_until};
 
 /// Longest answer, in bytes: a value of 64 Ki characters, each escaped.
 const MAX_ANSWER: usize = 1 << 20;
@@ -77,7 +77,7 @@ pub(super) async fn evaluate(
     if reply.number != number {
         return Err(NoAnswer::Nonsense);
     }
-    let cut = reply.cut.then(|| "the text of the value is cut".to_owned());
+    let cut = reply.cut.then(|| CUT.to_owned());
     Ok(Answer {
         status: reply.status,
         value: reply.value,

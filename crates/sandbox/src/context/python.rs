@@ -4,7 +4,7 @@ use ringfence_exec::local::session_messages::{Evaluation, Lasting, NoAnswer};
 use ringfence_exec::local::{Imports, interpreter_command, interpreter_greeting};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use super::{Answer, Code};
+use super::{Answer, CUT, Code};
 
 /// Bytes of a value's text that are wanted.
 const WANTED: u32 = 64 * 1024;
@@ -45,11 +45,13 @@ pub(super) async fn evaluate(
         .await
         .map_err(NoAnswer::from)?;
     let answer = evaluation.answer(bridge).await?;
+    let is_cut = answer.value.as_ref().is_some_and(|value| value.cut);
+    let cut = is_cut.then(|| CUT.to_owned());
     Ok(Answer {
         status: answer.status,
         value: answer.value.map(|value| value.text),
         results: answer.results.results,
-        warnings: answer.results.warnings,
+        warnings: cut.into_iter().chain(answer.results.warnings).collect(),
     })
 }
 

@@ -155,6 +155,8 @@ fn python_keeps_its_state() {
                 .await;
         assert_eq!(printed, "b'1000\\n'\n");
         assert_eq!(sandbox.info().contexts, 1);
+        let long = execute(&sandbox, Language::Python, "'x' * 100_000").await.0;
+        assert_eq!(long.warnings, ["the text of the value is cut"]);
     });
 }
 
