@@ -321,12 +321,22 @@ export interface Context {
   id: string;
   language: string;
   cwd: string;
+  /** Its user, if it is not the sandbox's. */
+  user?: string;
   createdAt: string;
   executions: number;
 }
 
 export interface Contexts {
-  create(options?: { language?: "python" | "bash" | "javascript" | "typescript"; cwd?: string }): Promise<Context>;
+  /**
+   * Starts an interpreter. `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. Throws
+   * `NotFound` if there is no such user, `NotSupported` in another sandbox.
+   */
+  create(options?: {
+    language?: "python" | "bash" | "javascript" | "typescript";
+    cwd?: string;
+    user?: string;
+  }): Promise<Context>;
   list(): Promise<Context[]>;
   remove(context: string | Context): Promise<void>;
   interrupt(context: string | Context): Promise<void>;
@@ -374,6 +384,8 @@ export interface Execution {
 export interface CodeOptions extends Printed, Cancellable {
   language?: "python" | "bash" | "javascript" | "typescript";
   context?: string | Context;
+  /** As `contexts.create` takes it. Each user has default interpreters of its own; with `context`, it must be that one's. */
+  user?: string;
   timeout?: Time;
   onResult?: (result: Result) => unknown;
 }

@@ -417,8 +417,8 @@ class Contexts {
     this.#base = `${base}/contexts`;
   }
 
-  async create({ language = "python", cwd } = {}) {
-    return contextInfo(await this.#transport.json("POST", this.#base, { json: { language, cwd } }));
+  async create({ language = "python", cwd, user } = {}) {
+    return contextInfo(await this.#transport.json("POST", this.#base, { json: { language, cwd, user } }));
   }
 
   async list() {
@@ -531,8 +531,8 @@ export class Sandbox {
     return await lifeOfOne(this.#transport, `${this.#base}/events`, { signal });
   }
 
-  async runCode(code, { language, context, timeout, onStdout, onStderr, onResult, signal } = {}) {
-    const json = { code, language, context: typeof context === "object" ? context.id : context, timeout };
+  async runCode(code, { language, context, user, timeout, onStdout, onStderr, onResult, signal } = {}) {
+    const json = { code, language, context: typeof context === "object" ? context.id : context, user, timeout };
     const ended = await this.#execute(json, { onStdout, onStderr, signal });
     if (onResult) for (const result of ended.results) await onResult(result);
     return ended;

@@ -25,7 +25,7 @@ export const OPTIONS = {
     fork: [0, "count", "name"],
     snapshot: [0, "name"],
     events: [0, "signal"],
-    runCode: [1, "language", "context", "timeout", ...PRINTED, "onResult", "signal"],
+    runCode: [1, "language", "context", "user", "timeout", ...PRINTED, "onResult", "signal"],
   },
   Files: {
     write: [2, "mode", "signal"],
@@ -48,7 +48,7 @@ export const OPTIONS = {
     sendStdin: [1, "end"],
   },
   Pty: { create: [0, "command", "columns", "rows", ...PROCESS] },
-  Contexts: { create: [0, "language", "cwd"] },
+  Contexts: { create: [0, "language", "cwd", "user"] },
   Ports: { forward: [1, "host", "localPort", "onError"] },
   Approvals: { list: [0, "past"], answer: [2, "remember"], events: [0, "signal"] },
   Runs: { list: [0, "limit", "before"] },

@@ -294,6 +294,23 @@ test("sandboxes are found", async () => {
   }
 });
 
+test("code runs as a user", { skip: process.geteuid() !== 0 && "a server of an ordinary user has no fence `box`" }, async () => {
+  const client = new Client({ socket: server.socket });
+  const who = "import os; os.getuid()";
+  const sandbox = await Sandbox.create({ client, fence: "box" });
+  try {
+    const one = await sandbox.contexts.create({ user: "nobody" });
+    assert.deepEqual([one.user, (await sandbox.contexts.list())[0].user], ["nobody", "nobody"]);
+    for (const options of [{ context: one }, { user: "nobody" }]) assert.equal((await sandbox.runCode(who, options)).text, "65534");
+    assert.equal((await sandbox.runCode(who)).text, "0");
+    await assert.rejects(sandbox.runCode(who, { context: one, user: "root" }), InvalidArguments);
+    await assert.rejects(sandbox.runCode(who, { user: "nope" }), NotFound);
+    await assert.rejects(sandbox.contexts.create({ user: "nope" }), NotFound);
+  } finally {
+    await sandbox.kill();
+  }
+});
+
 test("each option of the API is an argument", async () => {
   const document = await (await fetch(`${server.url}/openapi.json`)).json();
   const members = Object.keys(document.components.schemas.CreateSandbox.properties);
