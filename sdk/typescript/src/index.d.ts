@@ -1,7 +1,9 @@
 /// <reference lib="esnext.disposable" />
 
+import type { Audit, Keys, UsageReport } from "./administration.js";
 import type { Approvals, Images, Runs, SnapshotInfo, Snapshots } from "./operations.js";
 
+export * from "./administration.js";
 export * from "./operations.js";
 
 /** Seconds, or a text such as `"5m"`. */
@@ -112,9 +114,16 @@ export interface LifeEvent {
 export declare class Client {
   constructor(options?: Connection);
   readonly approvals: Approvals;
+  readonly audit: Audit;
   readonly images: Images;
+  readonly keys: Keys;
   readonly runs: Runs;
   readonly snapshots: Snapshots;
+  /**
+   * Returns what the key, or its tenant, has used today (UTC) and in all, and its quotas. At the private socket, and with the right `admin`,
+   * it is that of all keys. The private socket's own use is not counted.
+   */
+  usage(): Promise<UsageReport>;
   /** Follows the lives of all your sandboxes. The loop ends with `close()` alone: throws `ServerGone` if the server ends. */
   sandboxEvents(options?: Cancellable): Promise<EventStream<LifeEvent>>;
   /** Runs a program in a fence of its own. */

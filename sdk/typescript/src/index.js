@@ -1,5 +1,6 @@
 // The package's door: sandboxes, programs that run once, tools.
 
+import { Audit, Keys, usageReport } from "./administration.js";
 import { sized } from "./body.js";
 import {
   CommandFailed,
@@ -69,7 +70,9 @@ export class Client {
     checkOptions(options, CONNECTION);
     this.transport = new Transport(options);
     this.approvals = new Approvals(this.transport);
+    this.audit = new Audit(this.transport);
     this.images = new Images(this.transport);
+    this.keys = new Keys(this.transport);
     this.runs = new Runs(this.transport);
     this.snapshots = new Snapshots(this.transport);
   }
@@ -110,6 +113,10 @@ export class Client {
 
   async callTool(name, args = {}, { signal } = {}) {
     return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal, endsWithCall: true });
+  }
+
+  async usage() {
+    return usageReport(await this.transport.json("GET", "/usage"));
   }
 
   async sandboxEvents({ signal } = {}) {
@@ -558,7 +565,7 @@ export class Sandbox {
   }
 }
 
-checkCalls({ Client, Sandbox, Files, Commands, CommandHandle, Pty, Contexts, Ports, Approvals, Runs, Images, Snapshots });
+checkCalls({ Client, Sandbox, Files, Commands, CommandHandle, Pty, Contexts, Ports, Approvals, Runs, Images, Snapshots, Keys, Audit });
 
 // `await using sandbox = await Sandbox.create()`, where the language has it.
 if (Symbol.asyncDispose) {

@@ -54,6 +54,8 @@ export const OPTIONS = {
   Runs: { list: [0, "limit", "before"] },
   Images: { pull: [1, "onProgress", "signal"] },
   Snapshots: {},
+  Keys: {},
+  Audit: { list: [0, "limit", "tenant", "client", "tool", "outcome", "host"], verify: [0, "head", "host", "signal"] },
 };
 
 /** Makes the calls of classes refuse unknown options. */

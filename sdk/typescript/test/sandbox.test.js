@@ -328,10 +328,10 @@ test("each call refuses options that it does not know", async () => {
   assert.throws(() => new Client({ sockt: server.socket }), { name: "InvalidArguments", message: /^unknown option `sockt`, expected one of `url`/ });
   const sandbox = await Sandbox.create({ client });
   try {
-    const { approvals, images, runs, snapshots } = client;
+    const { approvals, audit, images, keys, runs, snapshots } = client;
     const { files, commands, pty, contexts, ports } = sandbox;
     const CommandHandle = await commands.start("cat", { stdin: true });
-    const instances = { Client: client, Approvals: approvals, Images: images, Runs: runs, Snapshots: snapshots };
+    const instances = { Client: client, Approvals: approvals, Images: images, Runs: runs, Snapshots: snapshots, Audit: audit, Keys: keys };
     Object.assign(instances, { Sandbox: sandbox, Files: files, Commands: commands, CommandHandle, Pty: pty, Contexts: contexts, Ports: ports });
     const all = Object.entries(instances).flatMap(([name, each]) => calls(Object.getPrototypeOf(each), OPTIONS[name]).map((call) => [each, call]));
     all.push(...calls(Sandbox, OPTIONS.Sandbox).map((call) => [Sandbox, call]));
