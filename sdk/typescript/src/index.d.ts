@@ -305,8 +305,14 @@ export interface CommandHandle {
   wait(options?: WaitOptions): Promise<CommandResult>;
   kill(): Promise<boolean>;
   sendSignal(signal: number | string): Promise<void>;
-  sendStdin(data: Data, options?: { end?: boolean }): Promise<void>;
+  /**
+   * Sends input, as fast as the process reads. `end` closes the input after it; in a terminal, send `"\x04"` for it. Calls take turns:
+   * input arrives in their order. Throws `Conflict` if the input is closed or the process has ended.
+   */
+  sendStdin(data: Data, options?: { end?: boolean } & Cancellable): Promise<void>;
+  /** Closes the input. A program in a terminal does not see that: send `"\x04"` there. */
   closeStdin(): Promise<void>;
+  /** Changes the size of its terminal, in characters. Throws `InvalidArguments` beyond 65535. */
   resize(columns: number, rows: number): Promise<void>;
 }
 
@@ -321,6 +327,11 @@ export interface Commands {
 }
 
 export interface Pty {
+  /**
+   * Starts a command, by default `bash`, in a terminal of 80 columns and 24 rows, unless asked for another size, in characters. All its output
+   * is `stdout`; keys go to `sendStdin`. It runs on without the handle: `commands.connect(pid)` returns another one. Throws `InvalidArguments`
+   * if the size is beyond 65535, and, as `commands.start` does, `NotFound` if there is no such program or user.
+   */
   create(
     options?: ProcessOptions & { command?: Command; columns?: number; rows?: number },
   ): Promise<CommandHandle>;

@@ -256,6 +256,8 @@ async function* changes(events) {
 class CommandHandle {
   #transport;
   #base;
+  /** Resolves once the input before has been sent: connections overtake each other, and keys must not. */
+  #turn = Promise.resolve();
 
   constructor(transport, base, pid) {
     this.#transport = transport;
@@ -312,9 +314,13 @@ class CommandHandle {
     await this.#transport.json("POST", `${this.#base}/signal`, { json: { signal } });
   }
 
-  async sendStdin(data, { end = false } = {}) {
+  async sendStdin(data, { end = false, signal } = {}) {
     const { content } = sized(data);
-    await this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content });
+    const turn = this.#turn;
+    const send = () => this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content, signal });
+    const sent = unlessAborted(turn, signal).then(send);
+    this.#turn = turn.then(() => sent).catch(() => {});
+    await sent;
   }
 
   async closeStdin() {
@@ -323,6 +329,22 @@ class CommandHandle {
 
   async resize(columns, rows) {
     await this.#transport.json("POST", `${this.#base}/resize`, { json: { columns, rows } });
+  }
+}
+
+/** Resolves with a promise that never rejects, or rejects once the signal is aborted. */
+async function unlessAborted(promise, signal) {
+  if (!signal) return await promise;
+  signal.throwIfAborted();
+  let abort;
+  const aborted = new Promise((_, reject) => {
+    abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort);
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", abort);
   }
 }
 

@@ -45,7 +45,7 @@ export const OPTIONS = {
   CommandHandle: {
     stream: [0, "signal"],
     wait: [0, ...PRINTED, "maxOutput", "check", "signal"],
-    sendStdin: [1, "end"],
+    sendStdin: [1, "end", "signal"],
   },
   Pty: { create: [0, "command", "columns", "rows", ...PROCESS] },
   Contexts: { create: [0, "language", "cwd", "user"] },
