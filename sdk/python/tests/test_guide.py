@@ -58,7 +58,7 @@ def test_the_program_of_the_guide_answers_questions(tmp_path: Path) -> None:
         # Nobody is asked before it follows; the first answer is "y", and the second comes from elsewhere.
         lookalike = LONG + " # \u0430"
         while client.run(lookalike).outcome == "timed_out":
-            pass
+            assert answering.poll() is None, "the program of the guide ended by itself"
         assert client.run(lookalike).outcome == "exited"
         questions = client.approvals.list(past=True)
         assert [each.state for each in questions] == ["approved", "approved", "rejected"]
