@@ -74,6 +74,11 @@ class Server(World):
         line = next(line for line in self.log.read_text().splitlines() if line.startswith("API at"))
         self.url = "http://" + line.split()[-1].removeprefix("http://").rstrip("/")
 
+    def key(self, name: str, *options: str) -> str:
+        """Makes a key of the API, as its operator does."""
+        command = [BINARY, "keys", "create", name, *options]
+        return subprocess.run(command, env=self.env, check=True, capture_output=True, text=True).stdout.strip()
+
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, self.log.read_text()

@@ -12,20 +12,22 @@ from typing import List
 
 import pytest
 
-from conftest import ASK, LONG, Server, World
+from conftest import ASK, BINARY, LONG, Server, World
 from ringfence import Client
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize(("page", "least"), [("python", 12), ("training", 1)])
+@pytest.mark.parametrize(("page", "least"), [("python", 14), ("training", 1)])
 def test_the_guide_prints_what_it_says(tmp_path: Path, page: str, least: int) -> None:
     guide = (ROOT / f"docs/guide/{page}.md").read_text()
     blocks = [block.split("```")[0] for block in guide.split("```python\n")[1:]]
     assert len(blocks) >= least
     program = "\n".join(blocks)
     expected = [line.strip()[3:] for line in program.splitlines() if line.strip().startswith("#> ")]
-    user = World(tmp_path).python(program)
+    world = World(tmp_path)
+    world.env["PATH"] = f"{Path(BINARY).parent}:{world.env['PATH']}"
+    user = world.python(program)
     out, _ = user.communicate()
     assert user.returncode == 0
     assert [line for line in out.splitlines() if line] == expected
@@ -56,7 +58,7 @@ def test_the_program_of_the_guide_answers_questions(tmp_path: Path) -> None:
         # Nobody is asked before it follows; the first answer is "y", and the second comes from elsewhere.
         lookalike = LONG + " # \u0430"
         while client.run(lookalike).outcome == "timed_out":
-            pass
+            assert answering.poll() is None, "the program of the guide ended by itself"
         assert client.run(lookalike).outcome == "exited"
         questions = client.approvals.list(past=True)
         assert [each.state for each in questions] == ["approved", "approved", "rejected"]

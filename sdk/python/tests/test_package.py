@@ -13,14 +13,18 @@ import pytest
 import ringfence
 from ringfence import AsyncClient, AsyncSandbox, Client, Sandbox, errors
 from ringfence._async.approvals import AsyncApprovals
+from ringfence._async.audit import AsyncAudit
 from ringfence._async.images import AsyncImages
+from ringfence._async.keys import AsyncKeys
 from ringfence._async.ports import AsyncPorts
 from ringfence._async.runs import AsyncRuns
 from ringfence._async.snapshots import AsyncSnapshots
 from ringfence._events import EventDecoder, Texts
 from ringfence._path import segment
 from ringfence._sync.approvals import Approvals
+from ringfence._sync.audit import Audit
 from ringfence._sync.images import Images
+from ringfence._sync.keys import Keys
 from ringfence._sync.ports import Ports
 from ringfence._sync.runs import Runs
 from ringfence._sync.snapshots import Snapshots
@@ -39,7 +43,9 @@ def test_the_synchronous_half_is_written_from_the_other() -> None:
         (AsyncClient, Client),
         (AsyncSandbox, Sandbox),
         (AsyncApprovals, Approvals),
+        (AsyncAudit, Audit),
         (AsyncImages, Images),
+        (AsyncKeys, Keys),
         (AsyncPorts, Ports),
         (AsyncRuns, Runs),
         (AsyncSnapshots, Snapshots),

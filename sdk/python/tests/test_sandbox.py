@@ -155,6 +155,27 @@ def test_contexts_are_apart(sandbox: Sandbox) -> None:
     with pytest.raises(NotFound):
         sandbox.run_code("1", context=one)
     assert sandbox.run_code("N=7; echo $N", "bash").logs.stdout == ["7\n"]
+    for refused in (sandbox.contexts.create, lambda user: sandbox.run_code("1", user=user), sandbox.pty.create):
+        with pytest.raises(errors.NotSupported, match="one user"):
+            refused(user="nobody")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a server of an ordinary user has no fence `box`")
+def test_code_runs_as_a_user(client: Client) -> None:
+    who = "import os; os.getuid()"
+    with Sandbox(client=client, fence="box") as sandbox:
+        one = sandbox.contexts.create(user="nobody")
+        assert (one.user, [each.user for each in sandbox.contexts.list()]) == ("nobody", ["nobody"])
+        assert sandbox.run_code(who, context=one).text == sandbox.run_code(who, user="nobody").text == "65534"
+        assert sandbox.run_code(who).text == "0"
+        sandbox.run_code("secret = 1", user="1000")
+        assert sandbox.run_code("secret", user="1000").text == "1" and sandbox.run_code("secret").error is not None
+        assert sandbox.pty.create("id -u", user="nobody").wait().stdout == "65534\r\n"
+        with pytest.raises(InvalidArguments, match="belongs to the user `nobody`"):
+            sandbox.run_code(who, context=one, user="root")
+        for refused in (sandbox.contexts.create, lambda user: sandbox.run_code("1", user=user), sandbox.pty.create):
+            with pytest.raises(NotFound, match="no user `nope`"):
+                refused(user="nope")
 
 
 def test_commands(sandbox: Sandbox) -> None:

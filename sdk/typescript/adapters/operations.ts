@@ -1,6 +1,6 @@
-// Compiles if the types of lives, directories, ports, questions, stored runs and images fit their use.
+// Compiles if the types of lives, directories, ports, questions, stored runs, images, keys, usage and the audit log fit their use.
 
-import { Client, Sandbox, type Approval, type LifeEvent, type StoredRun } from "ringfence";
+import { Client, Sandbox, type Approval, type AuditRecord, type KeyInfo, type LifeEvent, type StoredRun } from "ringfence";
 
 export async function lives(client: Client): Promise<void> {
   await using sandbox = await Sandbox.create({ client, ports: true });
@@ -30,4 +30,15 @@ export async function operations(client: Client): Promise<number> {
   }
   const { image } = await client.images.pull("a:1", { onProgress: ({ received, size }) => received / size });
   return image.content.setIds;
+}
+
+export async function administration(client: Client): Promise<number | undefined> {
+  const [key]: KeyInfo[] = await client.keys.list();
+  if (key?.rights.includes("admin") && key.expires !== null) await client.keys.revoke(key.id);
+  const { keys, resetsAt } = await client.usage();
+  const [used] = keys.map(({ today, quota }) => today.memoryGibSeconds + (quota.cpuSeconds ?? 0));
+  const [record]: AuditRecord[] = await client.audit.list({ outcome: "failed", host: true });
+  const { broken } = await client.audit.verify({ signal: AbortSignal.timeout(1000) });
+  console.log(resetsAt, broken?.sequence, record?.who?.client);
+  return used;
 }

@@ -1,7 +1,9 @@
 /// <reference lib="esnext.disposable" />
 
+import type { Audit, Keys, UsageReport } from "./administration.js";
 import type { Approvals, Images, Runs, SnapshotInfo, Snapshots } from "./operations.js";
 
+export * from "./administration.js";
 export * from "./operations.js";
 
 /** Seconds, or a text such as `"5m"`. */
@@ -112,9 +114,16 @@ export interface LifeEvent {
 export declare class Client {
   constructor(options?: Connection);
   readonly approvals: Approvals;
+  readonly audit: Audit;
   readonly images: Images;
+  readonly keys: Keys;
   readonly runs: Runs;
   readonly snapshots: Snapshots;
+  /**
+   * Returns what the key, or its tenant, has used today (UTC) and in all, and its quotas. At the private socket, and with the right `admin`,
+   * it is that of all keys. The private socket's own use is not counted.
+   */
+  usage(): Promise<UsageReport>;
   /** Follows the lives of all your sandboxes. The loop ends with `close()` alone: throws `ServerGone` if the server ends. */
   sandboxEvents(options?: Cancellable): Promise<EventStream<LifeEvent>>;
   /** Runs a program in a fence of its own. */
@@ -296,8 +305,14 @@ export interface CommandHandle {
   wait(options?: WaitOptions): Promise<CommandResult>;
   kill(): Promise<boolean>;
   sendSignal(signal: number | string): Promise<void>;
-  sendStdin(data: Data, options?: { end?: boolean }): Promise<void>;
+  /**
+   * Sends input, as fast as the process reads. `end` closes the input after it; in a terminal, send `"\x04"` for it. Calls take turns:
+   * input arrives in their order. Throws `Conflict` if the input is closed or the process has ended.
+   */
+  sendStdin(data: Data, options?: { end?: boolean } & Cancellable): Promise<void>;
+  /** Closes the input. A program in a terminal does not see that: send `"\x04"` there. */
   closeStdin(): Promise<void>;
+  /** Changes the size of its terminal, in characters. Throws `InvalidArguments` beyond 65535. */
   resize(columns: number, rows: number): Promise<void>;
 }
 
@@ -312,6 +327,11 @@ export interface Commands {
 }
 
 export interface Pty {
+  /**
+   * Starts a command, by default `bash`, in a terminal of 80 columns and 24 rows, unless asked for another size, in characters. All its output
+   * is `stdout`; keys go to `sendStdin`. It runs on without the handle: `commands.connect(pid)` returns another one. Throws `InvalidArguments`
+   * if the size is beyond 65535, and, as `commands.start` does, `NotFound` if there is no such program or user.
+   */
   create(
     options?: ProcessOptions & { command?: Command; columns?: number; rows?: number },
   ): Promise<CommandHandle>;
@@ -321,12 +341,22 @@ export interface Context {
   id: string;
   language: string;
   cwd: string;
+  /** Its user, if it is not the sandbox's. */
+  user?: string;
   createdAt: string;
   executions: number;
 }
 
 export interface Contexts {
-  create(options?: { language?: "python" | "bash" | "javascript" | "typescript"; cwd?: string }): Promise<Context>;
+  /**
+   * Starts an interpreter. `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. Throws
+   * `NotFound` if there is no such user, `NotSupported` in another sandbox.
+   */
+  create(options?: {
+    language?: "python" | "bash" | "javascript" | "typescript";
+    cwd?: string;
+    user?: string;
+  }): Promise<Context>;
   list(): Promise<Context[]>;
   remove(context: string | Context): Promise<void>;
   interrupt(context: string | Context): Promise<void>;
@@ -374,6 +404,8 @@ export interface Execution {
 export interface CodeOptions extends Printed, Cancellable {
   language?: "python" | "bash" | "javascript" | "typescript";
   context?: string | Context;
+  /** As `contexts.create` takes it. Each user has default interpreters of its own; with `context`, it must be that one's. */
+  user?: string;
   timeout?: Time;
   onResult?: (result: Result) => unknown;
 }

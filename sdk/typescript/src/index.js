@@ -1,33 +1,15 @@
 // The package's door: sandboxes, programs that run once, tools.
 
+import { Audit, Keys, usageReport } from "./administration.js";
 import { sized } from "./body.js";
-import {
-  CommandFailed,
-  IncompatibleServer,
-  LimitExceeded,
-  NotFound,
-  RingfenceError,
-  ServerGone,
-  ServerUnavailable,
-  ofBody,
-} from "./errors.js";
+import { CommandHandle, Commands, Pty } from "./commands.js";
+import { IncompatibleServer, LimitExceeded, NotFound, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
 import { lifeOfOne, livesOfAll } from "./life.js";
 import { Approvals, Images, Runs, Snapshots } from "./operations.js";
 import { CONNECTION, checkCalls, checkOptions } from "./options.js";
 import { absolute, segment } from "./paths.js";
 import { Ports } from "./ports.js";
-import {
-  Kept,
-  commandEnd,
-  contextInfo,
-  entryInfo,
-  execution,
-  processInfo,
-  runResult,
-  sandboxInfo,
-  snapshotInfo,
-} from "./results.js";
-import { Retries } from "./retries.js";
+import { Kept, contextInfo, entryInfo, execution, runResult, sandboxInfo, snapshotInfo } from "./results.js";
 import { Transport, VERSION, lines, output, whole } from "./transport.js";
 
 export {
@@ -58,7 +40,6 @@ export {
 } from "./errors.js";
 export { VERSION };
 
-const MAX_OUTPUT = 2 ** 20;
 const MAX_CODE_OUTPUT = 8 * 2 ** 20;
 /** Bytes of a directory that come out of a sandbox, unless others are allowed: a hole of a terabyte costs it nothing. */
 const MAX_TREE = 4 * 2 ** 30;
@@ -69,7 +50,9 @@ export class Client {
     checkOptions(options, CONNECTION);
     this.transport = new Transport(options);
     this.approvals = new Approvals(this.transport);
+    this.audit = new Audit(this.transport);
     this.images = new Images(this.transport);
+    this.keys = new Keys(this.transport);
     this.runs = new Runs(this.transport);
     this.snapshots = new Snapshots(this.transport);
   }
@@ -110,6 +93,10 @@ export class Client {
 
   async callTool(name, args = {}, { signal } = {}) {
     return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal, endsWithCall: true });
+  }
+
+  async usage() {
+    return usageReport(await this.transport.json("GET", "/usage"));
   }
 
   async sandboxEvents({ signal } = {}) {
@@ -246,166 +233,6 @@ async function* changes(events) {
   throw new ServerGone("the directory is watched no more: its sandbox or the server has ended");
 }
 
-class CommandHandle {
-  #transport;
-  #base;
-
-  constructor(transport, base, pid) {
-    this.#transport = transport;
-    this.#base = `${base}/processes/${pid}`;
-    this.pid = pid;
-  }
-
-  async info() {
-    return processInfo(await this.#transport.json("GET", this.#base));
-  }
-
-  /**
-   * Yields the output from its beginning, of which the server keeps the last MiB, until the end. A connection that breaks is
-   * made again, and no output is missed or repeated.
-   */
-  async *stream({ signal } = {}) {
-    for await (const event of this.#events(signal)) {
-      if (isOutput(event)) yield { stream: event.name, data: output(event) };
-    }
-  }
-
-  async *#events(signal) {
-    const retries = () => new Retries("GET", { hasKey: false, isWhole: true });
-    let [position, left] = [0, retries()];
-    for (;;) {
-      try {
-        const params = { from: position };
-        for await (const event of this.#transport.events("GET", `${this.#base}/output`, { params, signal })) {
-          yield event;
-          if (event.name === "end") return;
-          if (event.name === "lost") position += event.data.bytes;
-          if (isOutput(event)) [position, left] = [event.data.position + output(event).length, retries()];
-        }
-        throw new ServerGone("the stream of output ended before the process");
-      } catch (error) {
-        if (!(error instanceof ServerGone || error instanceof ServerUnavailable)) throw error;
-        await left.wait(error, signal);
-      }
-    }
-  }
-
-  async wait({ onStdout, onStderr, maxOutput = MAX_OUTPUT, check = false, signal } = {}) {
-    return await collected(this.#events(signal), { onStdout, onStderr, maxOutput, check });
-  }
-
-  /** Kills the process with its descendants, and waits for its end. Returns `false` if it had ended. */
-  async kill() {
-    if ((await this.info()).end) return false;
-    await this.#transport.json("DELETE", this.#base);
-    return true;
-  }
-
-  async sendSignal(signal) {
-    await this.#transport.json("POST", `${this.#base}/signal`, { json: { signal } });
-  }
-
-  async sendStdin(data, { end = false } = {}) {
-    const { content } = sized(data);
-    await this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content });
-  }
-
-  async closeStdin() {
-    await this.sendStdin("", { end: true });
-  }
-
-  async resize(columns, rows) {
-    await this.#transport.json("POST", `${this.#base}/resize`, { json: { columns, rows } });
-  }
-}
-
-function isOutput(event) {
-  return event.name === "stdout" || event.name === "stderr";
-}
-
-async function collected(events, { onStdout, onStderr, maxOutput, check }) {
-  const kept = { stdout: new Kept(maxOutput, onStdout), stderr: new Kept(maxOutput, onStderr) };
-  let lost = false;
-  for await (const event of events) {
-    if (Object.hasOwn(kept, event.name)) await kept[event.name].push(output(event));
-    else if (event.name === "lost") lost = true;
-    else if (event.name === "end") {
-      const result = { ...commandEnd(event.data), stdout: await kept.stdout.end(), stderr: await kept.stderr.end() };
-      return passed({ ...result, truncated: lost || kept.stdout.truncated || kept.stderr.truncated }, check);
-    }
-  }
-  throw new ServerGone("the stream of output ended before the process");
-}
-
-function passed(result, check) {
-  if (check && !(result.outcome === "exited" && result.exitCode === 0)) throw new CommandFailed(result);
-  return result;
-}
-
-class Commands {
-  #transport;
-  #base;
-
-  constructor(transport, base) {
-    this.#transport = transport;
-    this.#base = base;
-  }
-
-  async run(command, { maxOutput = MAX_OUTPUT, check = false, onStdout, onStderr, signal, ...options } = {}) {
-    const json = { command, ...process(options) };
-    if (onStdout || onStderr || maxOutput > MAX_OUTPUT) {
-      const events = this.#transport.events("POST", `${this.#base}/exec`, { json, signal });
-      return await collected(events, { onStdout, onStderr, maxOutput, check });
-    }
-    json.max_output = maxOutput;
-    const answer = await this.#transport.json("POST", `${this.#base}/exec`, { json, signal, endsWithCall: true });
-    return passed(commandEnd(answer), check);
-  }
-
-  async start(command, { stdin = false, ...options } = {}) {
-    return await this._start({ command, stdin, ...process(options) });
-  }
-
-  async _start(json) {
-    const { pid } = processInfo(await this.#transport.json("POST", `${this.#base}/processes`, { json }));
-    return new CommandHandle(this.#transport, this.#base, pid);
-  }
-
-  async connect(pid) {
-    const handle = new CommandHandle(this.#transport, this.#base, Number(pid));
-    await handle.info();
-    return handle;
-  }
-
-  async list() {
-    const { processes = [] } = await this.#transport.json("GET", `${this.#base}/processes`);
-    return processes.map(processInfo);
-  }
-
-  async kill(pid) {
-    try {
-      return await new CommandHandle(this.#transport, this.#base, Number(pid)).kill();
-    } catch (error) {
-      if (error instanceof NotFound) return false;
-      throw error;
-    }
-  }
-}
-
-const process = ({ cwd, env, timeout, user }) => ({ cwd, env, timeout, user });
-
-class Pty {
-  #commands;
-
-  constructor(commands) {
-    this.#commands = commands;
-  }
-
-  async create({ command = ["bash", "-i"], columns = 80, rows = 24, ...options } = {}) {
-    return await this.#commands._start({ command, stdin: true, terminal: { columns, rows }, ...process(options) });
-  }
-}
-
 const idOf = (context) => segment(typeof context === "string" ? context : context.id);
 
 class Contexts {
@@ -417,8 +244,8 @@ class Contexts {
     this.#base = `${base}/contexts`;
   }
 
-  async create({ language = "python", cwd } = {}) {
-    return contextInfo(await this.#transport.json("POST", this.#base, { json: { language, cwd } }));
+  async create({ language = "python", cwd, user } = {}) {
+    return contextInfo(await this.#transport.json("POST", this.#base, { json: { language, cwd, user } }));
   }
 
   async list() {
@@ -531,8 +358,8 @@ export class Sandbox {
     return await lifeOfOne(this.#transport, `${this.#base}/events`, { signal });
   }
 
-  async runCode(code, { language, context, timeout, onStdout, onStderr, onResult, signal } = {}) {
-    const json = { code, language, context: typeof context === "object" ? context.id : context, timeout };
+  async runCode(code, { language, context, user, timeout, onStdout, onStderr, onResult, signal } = {}) {
+    const json = { code, language, context: typeof context === "object" ? context.id : context, user, timeout };
     const ended = await this.#execute(json, { onStdout, onStderr, signal });
     if (onResult) for (const result of ended.results) await onResult(result);
     return ended;
@@ -558,7 +385,7 @@ export class Sandbox {
   }
 }
 
-checkCalls({ Client, Sandbox, Files, Commands, CommandHandle, Pty, Contexts, Ports, Approvals, Runs, Images, Snapshots });
+checkCalls({ Client, Sandbox, Files, Commands, CommandHandle, Pty, Contexts, Ports, Approvals, Runs, Images, Snapshots, Keys, Audit });
 
 // `await using sandbox = await Sandbox.create()`, where the language has it.
 if (Symbol.asyncDispose) {

@@ -25,7 +25,7 @@ export const OPTIONS = {
     fork: [0, "count", "name"],
     snapshot: [0, "name"],
     events: [0, "signal"],
-    runCode: [1, "language", "context", "timeout", ...PRINTED, "onResult", "signal"],
+    runCode: [1, "language", "context", "user", "timeout", ...PRINTED, "onResult", "signal"],
   },
   Files: {
     write: [2, "mode", "signal"],
@@ -45,15 +45,17 @@ export const OPTIONS = {
   CommandHandle: {
     stream: [0, "signal"],
     wait: [0, ...PRINTED, "maxOutput", "check", "signal"],
-    sendStdin: [1, "end"],
+    sendStdin: [1, "end", "signal"],
   },
   Pty: { create: [0, "command", "columns", "rows", ...PROCESS] },
-  Contexts: { create: [0, "language", "cwd"] },
+  Contexts: { create: [0, "language", "cwd", "user"] },
   Ports: { forward: [1, "host", "localPort", "onError"] },
   Approvals: { list: [0, "past"], answer: [2, "remember"], events: [0, "signal"] },
   Runs: { list: [0, "limit", "before"] },
   Images: { pull: [1, "onProgress", "signal"] },
   Snapshots: {},
+  Keys: {},
+  Audit: { list: [0, "limit", "tenant", "client", "tool", "outcome", "host"], verify: [0, "head", "host", "signal"] },
 };
 
 /** Makes the calls of classes refuse unknown options. */

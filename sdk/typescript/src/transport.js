@@ -354,14 +354,9 @@ async function* timed(body, milliseconds) {
       const next = iterator.next();
       // If it is late, nobody waits for it any more.
       next.catch(() => {});
-      try {
-        const { done, value } = await Promise.race([next, late]);
-        if (done) return;
-        yield value;
-      } finally {
-        clearTimeout(timer);
-        late.catch(() => {});
-      }
+      const { done, value } = await Promise.race([next, late]).finally(() => clearTimeout(timer));
+      if (done) return;
+      yield value;
     }
   } finally {
     await iterator.return?.();

@@ -294,6 +294,23 @@ test("sandboxes are found", async () => {
   }
 });
 
+test("code runs as a user", { skip: process.geteuid() !== 0 && "a server of an ordinary user has no fence `box`" }, async () => {
+  const client = new Client({ socket: server.socket });
+  const who = "import os; os.getuid()";
+  const sandbox = await Sandbox.create({ client, fence: "box" });
+  try {
+    const one = await sandbox.contexts.create({ user: "nobody" });
+    assert.deepEqual([one.user, (await sandbox.contexts.list())[0].user], ["nobody", "nobody"]);
+    for (const options of [{ context: one }, { user: "nobody" }]) assert.equal((await sandbox.runCode(who, options)).text, "65534");
+    assert.equal((await sandbox.runCode(who)).text, "0");
+    await assert.rejects(sandbox.runCode(who, { context: one, user: "root" }), InvalidArguments);
+    await assert.rejects(sandbox.runCode(who, { user: "nope" }), NotFound);
+    await assert.rejects(sandbox.contexts.create({ user: "nope" }), NotFound);
+  } finally {
+    await sandbox.kill();
+  }
+});
+
 test("each option of the API is an argument", async () => {
   const document = await (await fetch(`${server.url}/openapi.json`)).json();
   const members = Object.keys(document.components.schemas.CreateSandbox.properties);
@@ -311,10 +328,10 @@ test("each call refuses options that it does not know", async () => {
   assert.throws(() => new Client({ sockt: server.socket }), { name: "InvalidArguments", message: /^unknown option `sockt`, expected one of `url`/ });
   const sandbox = await Sandbox.create({ client });
   try {
-    const { approvals, images, runs, snapshots } = client;
+    const { approvals, audit, images, keys, runs, snapshots } = client;
     const { files, commands, pty, contexts, ports } = sandbox;
     const CommandHandle = await commands.start("cat", { stdin: true });
-    const instances = { Client: client, Approvals: approvals, Images: images, Runs: runs, Snapshots: snapshots };
+    const instances = { Client: client, Approvals: approvals, Images: images, Runs: runs, Snapshots: snapshots, Audit: audit, Keys: keys };
     Object.assign(instances, { Sandbox: sandbox, Files: files, Commands: commands, CommandHandle, Pty: pty, Contexts: contexts, Ports: ports });
     const all = Object.entries(instances).flatMap(([name, each]) => calls(Object.getPrototypeOf(each), OPTIONS[name]).map((call) => [each, call]));
     all.push(...calls(Sandbox, OPTIONS.Sandbox).map((call) => [Sandbox, call]));

@@ -1,7 +1,7 @@
 // A real server for a test, at a socket and at an address of its own.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -71,6 +71,10 @@ export async function serve(config) {
     socket,
     url: address.startsWith("http") ? address : `http://${address}`,
     env,
+    /** Makes a key of the API, as its operator does. */
+    key(name, ...options) {
+      return execFileSync(process.env.RINGFENCE_BIN, ["keys", "create", name, ...options], { env, encoding: "utf8", stdio: "pipe" }).trim();
+    },
     async end(signal = "SIGTERM") {
       stopping = true;
       child.kill(signal);

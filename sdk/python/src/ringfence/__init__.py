@@ -15,6 +15,16 @@ from ._sync.client import Client
 from ._sync.commands import CommandHandle
 from ._sync.sandbox import Sandbox
 from ._version import VERSION as __version__
+from .administration import (
+    AuditBreak,
+    AuditRecord,
+    AuditVerification,
+    KeyInfo,
+    KeyUsage,
+    Quota,
+    UsageFigures,
+    UsageReport,
+)
 from .errors import (
     ApiError,
     CommandFailed,
@@ -76,6 +86,9 @@ __all__ = [
     "AsyncClient",
     "AsyncCommandHandle",
     "AsyncSandbox",
+    "AuditBreak",
+    "AuditRecord",
+    "AuditVerification",
     "BatchItem",
     "Client",
     "CommandFailed",
@@ -92,6 +105,8 @@ __all__ = [
     "ImageInfo",
     "IncompatibleServer",
     "InvalidArguments",
+    "KeyInfo",
+    "KeyUsage",
     "LifeEvent",
     "LimitExceeded",
     "Logs",
@@ -101,6 +116,7 @@ __all__ = [
     "ProcessInfo",
     "PullProgress",
     "PulledImage",
+    "Quota",
     "Result",
     "RingfenceError",
     "RunPage",
@@ -116,6 +132,8 @@ __all__ = [
     "Tool",
     "ToolAnswer",
     "UploadedDir",
+    "UsageFigures",
+    "UsageReport",
     "__version__",
     "errors",
     "run",

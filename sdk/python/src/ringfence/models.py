@@ -262,6 +262,8 @@ class Context:
     cwd: str = ""
     created_at: str = ""
     executions: int = 0
+    user: Optional[str] = None
+    """Its user, if it is not the sandbox's."""
 
 
 _TEXTS = {

@@ -8,11 +8,14 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Mapping, 
 from .._address import Address, resolve
 from .._events import LineDecoder
 from .._path import segment
+from ..administration import UsageReport, usage_report
 from ..errors import IncompatibleServer, ServerGone, of_body
 from ..models import BatchItem, LifeEvent, RunResult, Seconds, Tool, ToolAnswer, build
 from .approvals import AsyncApprovals
+from .audit import AsyncAudit
 from .callbacks import called
 from .images import AsyncImages
+from .keys import AsyncKeys
 from .life import life_events
 from .runs import AsyncRuns
 from .snapshots import AsyncSnapshots
@@ -27,8 +30,8 @@ class AsyncClient:
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
     one of this user. If that does not run, it is started, and ends with the processes that use it.
 
-    `approvals` are questions to people, `images` those of which sandboxes are made, `runs` the stored ones, and
-    `snapshots` the kept files of sandboxes.
+    `approvals` are questions to people, `audit` the audit log, `images` those of which sandboxes are made, `keys` those of the
+    API, `runs` the stored ones, and `snapshots` the kept files of sandboxes.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class AsyncClient:
     def _use(self, address: Address) -> None:
         self._transport = transport = AsyncTransport(address)
         self.approvals = AsyncApprovals(transport)
+        self.audit = AsyncAudit(transport)
         self.images = AsyncImages(transport)
+        self.keys = AsyncKeys(transport)
         self.runs = AsyncRuns(transport)
         self.snapshots = AsyncSnapshots(transport)
 
@@ -117,6 +122,13 @@ class AsyncClient:
         path = f"/tools/{segment(name)}"
         answer = await self._transport.json("POST", path, json=arguments, ends_with_call=True)
         return build(ToolAnswer, answer)
+
+    async def usage(self) -> UsageReport:
+        """Returns what the key, or its tenant, has used today (UTC) and in all, and its quotas.
+
+        At the private socket, and with the right `admin`, it is that of all keys. The private socket's own use is not counted.
+        """
+        return usage_report(await self._transport.json("GET", "/usage"))
 
     @asynccontextmanager
     async def sandbox_events(self) -> AsyncIterator[AsyncIterator[LifeEvent]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio  # async
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from .._body import AsyncData, async_pieces, sized
@@ -26,6 +27,8 @@ class AsyncCommandHandle:
     def __init__(self, transport: AsyncTransport, base: str, pid: int) -> None:
         self._transport = transport
         self._base = f"{base}/{pid}"
+        # Connections overtake each other, and keys must not.  # async
+        self._turn = asyncio.Lock()  # async
         self.pid = pid
 
     async def info(self) -> ProcessInfo:
@@ -88,17 +91,22 @@ class AsyncCommandHandle:
         await self._transport.json("POST", self._base + "/signal", json={"signal": signal})
 
     async def send_stdin(self, data: AsyncData, *, end: bool = False) -> None:
-        """Sends input, as fast as the process reads. `end` closes the input after it."""
+        """Sends input, as fast as the process reads. `end` closes the input after it; in a terminal, send `"\\x04"` for it.
+
+        Tasks take turns: input arrives in the order of the calls. Raises `Conflict` if the input is closed or the process has ended.
+        """
         content, _ = sized(data)
-        await self._transport.json(
-            "POST", self._base + "/stdin", params={"end": end}, content=async_pieces(content)
-        )
+        request = {"params": {"end": end}, "content": async_pieces(content)}
+        async with self._turn:  # async
+            await self._transport.json("POST", self._base + "/stdin", **request)  # async
+        # sync: self._transport.json("POST", self._base + "/stdin", **request)
 
     async def close_stdin(self) -> None:
+        """Closes the input. A program in a terminal does not see that: send `"\\x04"` there."""
         await self.send_stdin(b"", end=True)
 
     async def resize(self, columns: int, rows: int) -> None:
-        """Changes the size of its terminal."""
+        """Changes the size of its terminal, in characters. Raises `InvalidArguments` beyond 65535."""
         await self._transport.json("POST", self._base + "/resize", json={"columns": columns, "rows": rows})
 
 
@@ -197,7 +205,11 @@ class AsyncPty:
         timeout: Optional[Seconds] = None,
         user: Optional[str] = None,
     ) -> AsyncCommandHandle:
-        """Starts a command in a terminal. All its output is `stdout`; keys go to `send_stdin`."""
+        """Starts a command in a terminal of this size, in characters. All its output is `stdout`; keys go to `send_stdin`.
+
+        It runs on without the handle: `commands.connect(pid)` returns another one. Raises `InvalidArguments` if the size is beyond 65535,
+        and, as `commands.start` does, `NotFound` if there is no such program or user.
+        """
         body = _process(command, cwd, env, timeout, user)
         body.update(stdin=True, terminal={"columns": columns, "rows": rows})
         return await self._commands._start(body)

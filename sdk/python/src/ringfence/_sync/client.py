@@ -9,11 +9,14 @@ from typing import Any, Iterator, Callable, Dict, Iterable, List, Mapping, Optio
 from .._address import Address, resolve
 from .._events import LineDecoder
 from .._path import segment
+from ..administration import UsageReport, usage_report
 from ..errors import IncompatibleServer, ServerGone, of_body
 from ..models import BatchItem, LifeEvent, RunResult, Seconds, Tool, ToolAnswer, build
 from .approvals import Approvals
+from .audit import Audit
 from .callbacks import called
 from .images import Images
+from .keys import Keys
 from .life import life_events
 from .runs import Runs
 from .snapshots import Snapshots
@@ -28,8 +31,8 @@ class Client:
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
     one of this user. If that does not run, it is started, and ends with the processes that use it.
 
-    `approvals` are questions to people, `images` those of which sandboxes are made, `runs` the stored ones, and
-    `snapshots` the kept files of sandboxes.
+    `approvals` are questions to people, `audit` the audit log, `images` those of which sandboxes are made, `keys` those of the
+    API, `runs` the stored ones, and `snapshots` the kept files of sandboxes.
     """
 
     def __init__(
@@ -46,7 +49,9 @@ class Client:
     def _use(self, address: Address) -> None:
         self._transport = transport = Transport(address)
         self.approvals = Approvals(transport)
+        self.audit = Audit(transport)
         self.images = Images(transport)
+        self.keys = Keys(transport)
         self.runs = Runs(transport)
         self.snapshots = Snapshots(transport)
 
@@ -118,6 +123,13 @@ class Client:
         path = f"/tools/{segment(name)}"
         answer = self._transport.json("POST", path, json=arguments, ends_with_call=True)
         return build(ToolAnswer, answer)
+
+    def usage(self) -> UsageReport:
+        """Returns what the key, or its tenant, has used today (UTC) and in all, and its quotas.
+
+        At the private socket, and with the right `admin`, it is that of all keys. The private socket's own use is not counted.
+        """
+        return usage_report(self._transport.json("GET", "/usage"))
 
     @contextmanager
     def sandbox_events(self) -> Iterator[Iterator[LifeEvent]]:

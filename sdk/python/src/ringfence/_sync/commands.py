@@ -89,17 +89,20 @@ class CommandHandle:
         self._transport.json("POST", self._base + "/signal", json={"signal": signal})
 
     def send_stdin(self, data: Data, *, end: bool = False) -> None:
-        """Sends input, as fast as the process reads. `end` closes the input after it."""
+        """Sends input, as fast as the process reads. `end` closes the input after it; in a terminal, send `"\\x04"` for it.
+
+        Tasks take turns: input arrives in the order of the calls. Raises `Conflict` if the input is closed or the process has ended.
+        """
         content, _ = sized(data)
-        self._transport.json(
-            "POST", self._base + "/stdin", params={"end": end}, content=pieces(content)
-        )
+        request = {"params": {"end": end}, "content": pieces(content)}
+        self._transport.json("POST", self._base + "/stdin", **request)
 
     def close_stdin(self) -> None:
+        """Closes the input. A program in a terminal does not see that: send `"\\x04"` there."""
         self.send_stdin(b"", end=True)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Changes the size of its terminal."""
+        """Changes the size of its terminal, in characters. Raises `InvalidArguments` beyond 65535."""
         self._transport.json("POST", self._base + "/resize", json={"columns": columns, "rows": rows})
 
 
@@ -198,7 +201,11 @@ class Pty:
         timeout: Optional[Seconds] = None,
         user: Optional[str] = None,
     ) -> CommandHandle:
-        """Starts a command in a terminal. All its output is `stdout`; keys go to `send_stdin`."""
+        """Starts a command in a terminal of this size, in characters. All its output is `stdout`; keys go to `send_stdin`.
+
+        It runs on without the handle: `commands.connect(pid)` returns another one. Raises `InvalidArguments` if the size is beyond 65535,
+        and, as `commands.start` does, `NotFound` if there is no such program or user.
+        """
         body = _process(command, cwd, env, timeout, user)
         body.update(stdin=True, terminal={"columns": columns, "rows": rows})
         return self._commands._start(body)

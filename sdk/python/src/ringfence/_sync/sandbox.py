@@ -32,9 +32,15 @@ class Contexts:
         self._transport = client._transport
         self._base = base + "/contexts"
 
-    def create(self, language: str = "python", *, cwd: Optional[str] = None) -> Context:
-        """Starts an interpreter."""
-        body = {"language": language, "cwd": cwd}
+    def create(
+        self, language: str = "python", *, cwd: Optional[str] = None, user: Optional[str] = None
+    ) -> Context:
+        """Starts an interpreter.
+
+        `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. Raises `NotFound` if there is
+        no such user, `NotSupported` in another sandbox.
+        """
+        body = {"language": language, "cwd": cwd, "user": user}
         return build(Context, self._transport.json("POST", self._base, json=body))
 
     def list(self) -> List[Context]:
@@ -291,6 +297,7 @@ class Sandbox:
         language: Optional[str] = None,
         *,
         context: Union[str, Context, None] = None,
+        user: Optional[str] = None,
         timeout: Optional[Seconds] = None,
         on_stdout: Optional[OnText] = None,
         on_stderr: Optional[OnText] = None,
@@ -298,12 +305,14 @@ class Sandbox:
     ) -> Execution:
         """Runs code in an interpreter, which keeps what it defines: the default one of a language, or `context`.
 
-        An exception of the code is `error` of what this returns. Cancelling the call interrupts the code.
+        `user` is one as `contexts.create` takes it: each has default interpreters of its own, and with `context` it must be that
+        one's. An exception of the code is `error` of what this returns. Cancelling the call interrupts the code.
         """
         body = {
             "code": code,
             "language": language,
             "context": context.id if isinstance(context, Context) else context,
+            "user": user,
             "timeout": timeout,
         }
         path = f"/sandboxes/{segment(self.sandbox_id)}/run"
