@@ -86,6 +86,20 @@ fn a_terminal_is_typed_at_resized_and_left() {
     );
     send(&mut socket, Message::binary("stty size\n"));
     read_until(&mut socket, "30 100");
+    // What a terminal has not is refused.
+    let refused = |line: &str, body: &str, status: u16, what: &str| {
+        let reply = surface.ask(line, &[], body);
+        assert_eq!(reply.status, status, "{reply:?}");
+        assert!(reply.body.contains(what), "{reply:?}");
+    };
+    let process = path.strip_suffix("/attach").unwrap();
+    refused(&format!("POST {process}/stdin?end=true"), "", 409, "has no end");
+    refused(
+        &format!("POST {process}/resize"),
+        r#"{"columns": 0, "rows": 10}"#,
+        422,
+        "columns",
+    );
     // Whoever leaves leaves the process, and another sees what it has shown.
     drop(socket);
     let mut other = attached("?from=0");

@@ -56,18 +56,27 @@ struct Control {
     resize: Terminal,
 }
 
+/// Refuses what only a process in a terminal has.
+pub(super) fn check_terminal(process: &Process, hint: &str) -> Result<(), ApiError> {
+    match process.info().terminal {
+        true => Ok(()),
+        false => Err(ApiError::new(
+            Reason::Conflict,
+            "the process has no terminal",
+            hint,
+        )),
+    }
+}
+
 async fn attach(
     Params(OutputQuery { from }): Params<OutputQuery>,
     InActiveProcess(process): InActiveProcess,
     request: Request,
 ) -> Result<Response, ApiError> {
-    if !process.info().terminal {
-        return Err(ApiError::new(
-            Reason::Conflict,
-            "the process has no terminal",
-            "start it with `terminal`, or follow its output by `GET …/output`",
-        ));
-    }
+    check_terminal(
+        &process,
+        "start it with `terminal`, or follow its output by `GET …/output`",
+    )?;
     let reader = process.output.read_from(from);
     websocket::begin(request, MAX_MESSAGE, |socket| {
         Attached::new(socket, process).serve(reader)

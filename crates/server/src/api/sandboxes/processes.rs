@@ -1,6 +1,7 @@
 //! Processes of a sandbox: start, list, output, input, signals.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,6 +27,7 @@ use super::super::extract::{InActiveProcess, InProcess, InSandbox, Params};
 use super::super::recording::Described;
 use super::super::route::{Form, Parameter, Place, Route, route};
 use super::super::{body, events, stream};
+use super::attach;
 use super::life::Amount;
 
 /// Maximum size of a request, in bytes: a command with its environment.
@@ -198,8 +200,8 @@ enum Command {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Terminal {
-    columns: u16,
-    rows: u16,
+    columns: NonZero<u16>,
+    rows: NonZero<u16>,
 }
 
 /// A signal, by its number or name.
@@ -268,7 +270,10 @@ impl StartProcess {
 
 impl From<Terminal> for TerminalSize {
     fn from(Terminal { columns, rows }: Terminal) -> Self {
-        Self { columns, rows }
+        Self {
+            columns: columns.get(),
+            rows: rows.get(),
+        }
     }
 }
 
@@ -376,6 +381,13 @@ async fn stdin(
     InActiveProcess(process): InActiveProcess,
     request: Request,
 ) -> Result<Response, ApiError> {
+    if end && process.info().terminal {
+        return Err(ApiError::new(
+            Reason::Conflict,
+            "the input of a terminal has no end",
+            "send the character EOT (Ctrl-D, `\\x04`) at the beginning of a line, without `end`",
+        ));
+    }
     let mut body = request.into_body();
     while let Some(bytes) = body::next(&mut body).await? {
         if !process.write(bytes.into()).await {
@@ -400,6 +412,7 @@ async fn signal(InActiveProcess(process): InActiveProcess, request: Request) -> 
 
 async fn resize(InActiveProcess(process): InActiveProcess, request: Request) -> Result<Response, ApiError> {
     let size: Terminal = body::json(request).await?;
+    attach::check_terminal(&process, "start it with `terminal`")?;
     process.resize(size.into());
     Ok(done())
 }
