@@ -41,7 +41,7 @@ def openai_shell(sandbox: Sandbox, call: Mapping[str, Any], *, timeout: float = 
             output.append({"stdout": "", "stderr": "", "outcome": {"type": "timeout"}})
             continue
         result = sandbox.commands.run(command, timeout=left)
-        left -= result.duration
+        left -= result.duration or 0.0
         output.append(_shell_output(result, limit))
     answer: Json = {"type": "shell_call_output", "call_id": call["call_id"], "output": output, "status": "completed"}
     if limit is not None:
