@@ -57,12 +57,12 @@ class World:
 class Server(World):
     """A server that somebody started."""
 
-    def __init__(self, root: Path, config: str = "") -> None:
+    def __init__(self, root: Path, config: str = "", *arguments: str) -> None:
         super().__init__(root, config)
         self.log = root / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [BINARY, "serve", "--listen", "127.0.0.1:0"],
+                [BINARY, "serve", "--listen", "127.0.0.1:0", *arguments],
                 env={**self.env, "RINGFENCE_API_KEY": KEY},
                 cwd=root,
                 stdin=subprocess.DEVNULL,
@@ -124,3 +124,12 @@ def client(server: Server) -> Iterator[Client]:
 def sandbox(client: Client) -> Iterator[Sandbox]:
     with Sandbox(client=client) as sandbox:
         yield sandbox
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """A certificate of nobody else's, for 127.0.0.1. Its key is `key` beside it."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=here"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "cert")]
+    subprocess.run([*command.split(), *names], check=True, capture_output=True)
+    return tmp_path / "cert"

@@ -140,7 +140,7 @@ def cutter(server: Server) -> Iterator[Callable[[int], Cutter]]:
 
 def test_a_sandbox_whose_answer_was_lost_is_made_once(cutter: Callable[[int], Cutter], client: Client) -> None:
     cut = cutter(2)
-    with Client(cut.url, api_key="") as broken, Sandbox("once", client=broken, metadata={"made": "once"}) as sandbox:
+    with Client(cut.url, api_key="k") as broken, Sandbox("once", client=broken, metadata={"made": "once"}) as sandbox:
         assert [each.id for each in Sandbox.list(client=client, metadata={"made": "once"})] == [sandbox.sandbox_id]
     first, second, third, *_ = cut.keys()
     assert first and first == second == third
@@ -150,7 +150,7 @@ def test_it_is_the_same_for_asyncio(cutter: Callable[[int], Cutter], client: Cli
     cut = cutter(1)
 
     async def work() -> None:
-        async with AsyncSandbox(url=cut.url, api_key="", metadata={"made": "async"}) as sandbox:
+        async with AsyncSandbox(url=cut.url, api_key="k", metadata={"made": "async"}) as sandbox:
             found = await asyncio.to_thread(Sandbox.list, client=client, metadata={"made": "async"})
             assert [each.id for each in found] == [sandbox.sandbox_id]
 
@@ -160,9 +160,9 @@ def test_it_is_the_same_for_asyncio(cutter: Callable[[int], Cutter], client: Cli
 
 def test_a_program_is_not_run_again(cutter: Callable[[int], Cutter], sandbox: Sandbox) -> None:
     cut = cutter(1)
-    with Sandbox.connect(sandbox.sandbox_id, url=cutter(1).url, api_key="") as other:
+    with Sandbox.connect(sandbox.sandbox_id, url=cutter(1).url, api_key="k") as other:
         assert other.sandbox_id == sandbox.sandbox_id
-    with Client(cut.url, api_key="") as broken:
+    with Client(cut.url, api_key="k") as broken:
         with pytest.raises(ServerGone):
             broken.run("print(1)")
     assert cut.keys() == [None]
@@ -170,7 +170,7 @@ def test_a_program_is_not_run_again(cutter: Callable[[int], Cutter], sandbox: Sa
 
 def test_an_end_that_nobody_knows_is_told(cutter: Callable[[int], Cutter]) -> None:
     cut = cutter(9)
-    with Client(cut.url, api_key="") as broken, pytest.raises(ServerGone):
+    with Client(cut.url, api_key="k") as broken, pytest.raises(ServerGone):
         broken.tools()
     assert len(cut.heads) == 3
 
@@ -313,7 +313,7 @@ def test_output_goes_on_where_a_connection_broke(server: Server, sandbox: Sandbo
     process = sandbox.commands.start(r"echo out; echo err >&2; printf 'gr\303'; sleep 0.1; printf '\251'")
     relay = OneEvent(server.socket, 0)
     try:
-        with Client(relay.url, api_key="") as broken:
+        with Client(relay.url, api_key="k") as broken:
             process._transport = broken._transport
             result = process.wait()
         assert (result.stdout, result.stderr, result.truncated) == ("out\ngr\u00e9", "err\n", False)

@@ -18,7 +18,7 @@ import httpcore
 import pytest
 
 from conftest import BINARY, KEY, Server, World, ended
-from ringfence import Client, IncompatibleServer, RingfenceError, Sandbox, ServerGone, ServerUnavailable
+from ringfence import Client, IncompatibleServer, InvalidArguments, RingfenceError, Sandbox, ServerGone, ServerUnavailable
 from ringfence import _server
 
 READY = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
@@ -277,7 +277,7 @@ def test_a_key_that_no_header_holds_is_refused_at_once(key: Any, monkeypatch: py
     def refused(*arguments: Any, **options: Any) -> None:
         with pytest.raises(RingfenceError, match="api_key|RINGFENCE_API_KEY") as error:
             Client("http://127.0.0.1:1", *arguments, **options)
-        assert type(error.value) is RingfenceError
+        assert type(error.value) is InvalidArguments
         assert "sec" not in "".join(traceback.format_exception(type(error.value), error.value, None))
 
     refused(api_key=key)

@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 
 import { generateText, isStepCount, tool } from "ai";
 import { MockLanguageModelV4 } from "ai/test";
-import { Client, NotFound, Sandbox } from "ringfence";
+import { Client, InvalidArguments, NotFound, Sandbox } from "ringfence";
 import { sandboxFailed, sandboxSession, sandboxTools } from "ringfence/ai";
 import { z } from "zod";
 
@@ -49,6 +49,27 @@ async function told(model, options) {
   const results = last.filter(({ role }) => role === "tool").flatMap(({ content }) => content);
   return { ended, outputs: results.map(({ output }) => output) };
 }
+
+test("arguments are checked, and those of a model can be mended", async () => {
+  for (const [make, expected] of [
+    [() => sandboxTools("lab"), /a `Sandbox` for `sandbox`, got "lab"/],
+    [() => sandboxSession(undefined), /a `Sandbox` for `sandbox`, got undefined/],
+    [() => sandboxTools(sandbox, { timeout: NaN }), /for `timeout`, got NaN/],
+    [() => sandboxTools(sandbox, { maxOutput: "much" }), /for `maxOutput`, got "much"/],
+  ]) {
+    assert.throws(make, (error) => error instanceof InvalidArguments && expected.test(error.message));
+  }
+  const { runCode, runCommand } = sandboxTools(sandbox);
+  assert.equal((await runCommand.execute({ command: "echo x" })).stdout, "x\n");
+  for (const call of [runCommand.execute({}), runCommand.execute({ command: 5 }), runCode.execute({}), runCode.execute()]) {
+    await assert.rejects(call, InvalidArguments);
+  }
+  const { ended } = await told(script(["runCommand", { command: "echo \0" }], ["runCommand", { command: "echo on" }]), {
+    tools: sandboxTools(sandbox),
+    stopWhen: [isStepCount(9), sandboxFailed],
+  });
+  assert.equal(ended.text, "Done.");
+});
 
 test("an agent runs code and commands, and gets their answers", async () => {
   const model = script(

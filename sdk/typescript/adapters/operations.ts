@@ -9,7 +9,10 @@ export async function lives(client: Client): Promise<void> {
   for (const copy of await sandbox.fork({ count: 2 })) await copy.pause();
   const { leftOut } = await sandbox.files.downloadDir("out", "copy", { maxSize: 1000 });
   const { skipped } = await sandbox.files.uploadDir("copy", "again");
-  console.log(leftOut.length, skipped);
+  console.log(leftOut.length, skipped, await sandbox.files.download("a", new URL("file:///tmp/a")));
+  const { duration = 0 } = await sandbox.commands.run(["true"], { maxOutput: "1MiB" });
+  const { truncated, warnings } = await client.run("1", { language: "js" });
+  console.log(duration, truncated, warnings.length);
   const { diskLimit } = await sandbox.snapshot();
   for await (const event of events) {
     const { reason }: LifeEvent = event;

@@ -1,12 +1,12 @@
 import type { Experimental_SandboxSession, StopCondition, Tool } from "ai";
 
-import type { Outcome, Sandbox, Time } from "./index.js";
+import type { Outcome, Sandbox, Size, Time } from "./index.js";
 
 export interface ToolOptions {
   /** Time of a call; ten minutes by default. Then the command is killed, and code is interrupted. */
   timeout?: Time;
   /** Characters of each stream that an answer keeps; 30,000 by default. */
-  maxOutput?: number;
+  maxOutput?: Size;
 }
 
 export interface CodeInput {
@@ -46,7 +46,7 @@ export declare function sandboxTools(
   options?: ToolOptions,
 ): { runCode: Tool<CodeInput, CodeOutput>; runCommand: Tool<CommandInput, CommandOutput> };
 
-/** A condition for `stopWhen`: the last step failed for another reason than its program. */
+/** A condition for `stopWhen`: the last step failed for another reason than its program or its arguments. */
 export declare const sandboxFailed: StopCondition<any>;
 
 /** Returns a sandbox as the option `experimental_sandbox`. */
@@ -55,6 +55,6 @@ export declare function sandboxSession(
   options?: {
     description?: string;
     /** Characters of each stream that `run` keeps, 1 MiB by default and at most. */
-    maxOutput?: number;
+    maxOutput?: Size;
   },
 ): Experimental_SandboxSession;

@@ -3,8 +3,10 @@
 import { tool } from "ai";
 import { z } from "zod";
 
-import { NotFound, RingfenceError } from "./errors.js";
+import { sizeOf, unexpected } from "./arguments.js";
+import { InvalidArguments, NotFound, RingfenceError } from "./errors.js";
 import { checkOptions } from "./options.js";
+import { absolute as placed } from "./paths.js";
 
 const WORKSPACE = "/workspace";
 const TIMEOUT = "10m";
@@ -25,10 +27,15 @@ also /tmp may be written. A status other than 0 is an answer.`;
 
 /** Returns the tools `runCode` and `runCommand` for `generateText`, `streamText` and agents. */
 export function sandboxTools(sandbox, options = {}) {
+  checkSandbox(sandbox);
   checkOptions(options, ["timeout", "maxOutput"]);
   const { timeout = TIMEOUT, maxOutput = MAX_OUTPUT } = options;
-  const limits = { timeout, maxOutput };
+  const limits = { timeout, maxOutput: sizeOf(maxOutput, "maxOutput") };
   return { runCode: codeTool(sandbox, limits), runCommand: commandTool(sandbox, limits) };
+}
+
+function checkSandbox(sandbox) {
+  if (!sandbox?.files || !sandbox.commands || typeof sandbox.runCode !== "function") throw unexpected("a `Sandbox`", "sandbox", sandbox);
 }
 
 function codeTool(sandbox, { timeout, maxOutput }) {
@@ -38,7 +45,7 @@ function codeTool(sandbox, { timeout, maxOutput }) {
       code: z.string().describe("The program"),
       language: z.enum(["python", "bash", "javascript"]).optional().describe("python unless another is named"),
     }),
-    async execute({ code, language = "python" }, { abortSignal }) {
+    async execute({ code, language = "python" } = {}, { abortSignal } = {}) {
       const ended = await sandbox.runCode(code, { language, timeout, signal: abortSignal });
       const cut = (text) => ended.truncated || text.length > maxOutput;
       const [stdout, stderr] = [ended.logs.stdout.join(""), ended.logs.stderr.join("")];
@@ -78,7 +85,7 @@ function commandTool(sandbox, { timeout, maxOutput }) {
   return tool({
     description: COMMAND,
     inputSchema: z.object({ command: z.string().describe("A line for the shell") }),
-    async execute({ command }, { abortSignal }) {
+    async execute({ command } = {}, { abortSignal } = {}) {
       const ended = await sandbox.commands.run(command, { timeout, maxOutput, signal: abortSignal });
       const { stdout, stderr, outcome, truncated } = ended;
       return { stdout, stderr, exitCode: exitStatus(ended), outcome, truncated };
@@ -88,11 +95,11 @@ function commandTool(sandbox, { timeout, maxOutput }) {
 
 /**
  * A condition for `stopWhen`: the last step failed for another reason than its program. The AI SDK tells the model errors of tools and
- * goes on; what the server or a sandbox that is gone failed at is nothing that a model can mend.
+ * goes on; what the server or a sandbox that is gone failed at is nothing that a model can mend. Arguments are.
  */
 export function sandboxFailed({ steps }) {
   const content = steps.at(-1)?.content ?? [];
-  return content.some(({ type, error }) => type === "tool-error" && error instanceof RingfenceError);
+  return content.some(({ type, error }) => type === "tool-error" && error instanceof RingfenceError && !(error instanceof InvalidArguments));
 }
 
 /** Returns the exit status as a shell has it: 128 + N after the signal N. */
@@ -106,8 +113,10 @@ function exitStatus({ outcome, error, exitCode }) {
 
 /** Returns a sandbox as the option `experimental_sandbox`, for tools that run commands and use files by it. */
 export function sandboxSession(sandbox, options = {}) {
+  checkSandbox(sandbox);
   checkOptions(options, ["description", "maxOutput"]);
-  const { description = DESCRIPTION, maxOutput = MAX_SESSION_OUTPUT } = options;
+  const { description = DESCRIPTION } = options;
+  const maxOutput = sizeOf(options.maxOutput ?? MAX_SESSION_OUTPUT, "maxOutput");
   return {
     description,
     ...readers(sandbox.files),
@@ -121,7 +130,7 @@ export function sandboxSession(sandbox, options = {}) {
 
 const DESCRIPTION = `A Linux sandbox. Commands start in ${WORKSPACE}, against which relative paths are resolved. Programs may write there, in /tmp and in /output.`;
 
-const absolute = (path) => (path === undefined || path.startsWith("/") ? path : `${WORKSPACE}/${path}`);
+const absolute = (path) => (path === undefined ? path : placed(path));
 
 const process = ({ workingDirectory, env }) => ({ cwd: absolute(workingDirectory), env });
 

@@ -1,5 +1,6 @@
 // Commands of a sandbox, and its terminals.
 
+import { commandOf, sizeOf, unexpected } from "./arguments.js";
 import { sized } from "./body.js";
 import { CommandFailed, NotFound, ServerGone, ServerUnavailable } from "./errors.js";
 import { Kept, commandEnd, processInfo } from "./results.js";
@@ -55,7 +56,7 @@ export class CommandHandle {
   }
 
   async wait({ onStdout, onStderr, maxOutput = MAX_OUTPUT, check = false, signal } = {}) {
-    return await collected(this.#events(signal), { onStdout, onStderr, maxOutput, check });
+    return await collected(this.#events(signal), { onStdout, onStderr, maxOutput: sizeOf(maxOutput, "maxOutput"), check });
   }
 
   /** Kills the process with its descendants, and waits for its end. Returns `false` if it had ended. */
@@ -136,18 +137,22 @@ export class Commands {
   }
 
   async run(command, { maxOutput = MAX_OUTPUT, check = false, onStdout, onStderr, signal, ...options } = {}) {
-    const json = { command, ...process(options) };
-    if (onStdout || onStderr || maxOutput > MAX_OUTPUT) {
+    const json = { command: commandOf(command), ...process(options) };
+    const limit = sizeOf(maxOutput, "maxOutput");
+    if (onStdout || onStderr || limit > MAX_OUTPUT) {
+      const begun = performance.now();
       const events = this.#transport.events("POST", `${this.#base}/exec`, { json, signal });
-      return await collected(events, { onStdout, onStderr, maxOutput, check });
+      const ended = await collected(events, { onStdout, onStderr, maxOutput: limit });
+      // The event has no time: this one has the way and the callbacks in it.
+      return passed({ ...ended, duration: (performance.now() - begun) / 1000 }, check);
     }
-    json.max_output = maxOutput;
+    json.max_output = limit;
     const answer = await this.#transport.json("POST", `${this.#base}/exec`, { json, signal, endsWithCall: true });
     return passed(commandEnd(answer), check);
   }
 
   async start(command, { stdin = false, ...options } = {}) {
-    return await this._start({ command, stdin, ...process(options) });
+    return await this._start({ command: commandOf(command), stdin, ...process(options) });
   }
 
   async _start(json) {
@@ -156,7 +161,7 @@ export class Commands {
   }
 
   async connect(pid) {
-    const handle = new CommandHandle(this.#transport, this.#base, Number(pid));
+    const handle = new CommandHandle(this.#transport, this.#base, numberOf(pid));
     await handle.info();
     return handle;
   }
@@ -168,12 +173,17 @@ export class Commands {
 
   async kill(pid) {
     try {
-      return await new CommandHandle(this.#transport, this.#base, Number(pid)).kill();
+      return await new CommandHandle(this.#transport, this.#base, numberOf(pid)).kill();
     } catch (error) {
       if (error instanceof NotFound) return false;
       throw error;
     }
   }
+}
+
+function numberOf(pid) {
+  if (!Number.isInteger(pid)) throw unexpected("the number of a process", "pid", pid);
+  return pid;
 }
 
 const process = ({ cwd, env, timeout, user }) => ({ cwd, env, timeout, user });
@@ -186,6 +196,6 @@ export class Pty {
   }
 
   async create({ command = ["bash", "-i"], columns = 80, rows = 24, ...options } = {}) {
-    return await this.#commands._start({ command, stdin: true, terminal: { columns, rows }, ...process(options) });
+    return await this.#commands._start({ command: commandOf(command), stdin: true, terminal: { columns, rows }, ...process(options) });
   }
 }

@@ -6,10 +6,12 @@ import type { Approvals, Images, Runs, SnapshotInfo, Snapshots } from "./operati
 export * from "./administration.js";
 export * from "./operations.js";
 
-/** Seconds, or a text such as `"5m"`. */
+/** Seconds, never milliseconds, or a text such as `"500ms"` or `"5m"`. */
 export type Time = number | string;
 /** Bytes, or a text such as `"512MiB"`. */
 export type Size = number | string;
+/** A language; the short names are the command line's. */
+export type Language = "python" | "bash" | "javascript" | "py" | "python3" | "sh" | "shell" | "js" | "node";
 /** A line for the shell, or a program and its arguments. */
 export type Command = string | readonly string[];
 /** Bytes, or text in UTF-8. */
@@ -45,7 +47,7 @@ export interface Printed {
 }
 
 export interface RunOptions extends Printed, Cancellable {
-  language?: "python" | "bash" | "javascript";
+  language?: Language;
   timeout?: Time;
   stdin?: string;
   files?: Record<string, string>;
@@ -58,6 +60,10 @@ export interface RunResult {
   exitCode: number;
   duration: number;
   meta: { outcome: Outcome } & Record<string, unknown>;
+  /** Set if output was left out of `stdout` or `stderr`. */
+  truncated: boolean;
+  /** What the server did otherwise than asked, such as a shorter time limit. */
+  warnings: string[];
 }
 
 export interface BatchItem {
@@ -236,6 +242,10 @@ export interface Files {
   read(path: string, options: { format: "bytes" } & Cancellable): Promise<Uint8Array>;
   /** Yields the content in pieces, for large files. */
   stream(path: string, options?: { offset?: number; length?: number } & Cancellable): AsyncGenerator<Uint8Array>;
+  /**
+   * Copies the content to a local file, which must not exist. It is made once the content is complete. Returns the number of bytes.
+   */
+  download(path: string, to: string | URL, options?: Cancellable): Promise<number>;
   /** Yields a tree as a tar archive. */
   archive(path?: string, options?: Cancellable): AsyncGenerator<Uint8Array>;
   /** Unpacks a tar archive into a directory, which is made if there is none. */
@@ -245,14 +255,15 @@ export interface Files {
    * `source` itself; on other systems than Linux, one that replaces a directory meanwhile is. FIFOs, sockets and devices are left out.
    * Throws `LimitExceeded` if the sandbox has no room; what has arrived stays.
    */
-  uploadDir(source: string, path: string, options?: Cancellable): Promise<UploadedDir>;
+  uploadDir(source: string | URL, path: string, options?: Cancellable): Promise<UploadedDir>;
   /**
    * Copies a directory to a local one, which must not exist. It is made once all is there. A sandbox's programs wrote what it has: look at
    * it before a program of yours acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is
    * missing: FIFOs, sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in
    * zeros. `maxSize` bytes come at most, 4 GiB by default.
    */
-  downloadDir(path: string, to: string, options?: { maxSize?: number } & Cancellable): Promise<DownloadedDir>;
+  downloadDir(path: string, to: string | URL, options?: { maxSize?: Size } & Cancellable): Promise<DownloadedDir>;
+  /** Throws `LimitExceeded` if there are more entries than one answer holds. */
   list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
   stat(path: string): Promise<EntryInfo>;
   exists(path: string): Promise<boolean>;
@@ -278,13 +289,15 @@ export interface CommandResult {
   exitCode: number;
   outcome: Outcome;
   truncated: boolean;
+  /** Seconds that it ran; absent from a handle, for the server keeps no time of a process's end. */
+  duration?: number;
   cpuSeconds?: number | null;
   peakMemoryBytes?: number | null;
 }
 
 export interface WaitOptions extends Printed, Cancellable {
-  /** Characters kept of each stream; 1 MiB by default. */
-  maxOutput?: number;
+  /** Characters kept of each stream, or a text such as `"10KiB"`; 1 MiB by default. */
+  maxOutput?: Size;
   /** Throw `CommandFailed` for a status other than 0. */
   check?: boolean;
 }
@@ -353,7 +366,7 @@ export interface Contexts {
    * `NotFound` if there is no such user, `NotSupported` in another sandbox.
    */
   create(options?: {
-    language?: "python" | "bash" | "javascript" | "typescript";
+    language?: Language | "typescript" | "ts";
     cwd?: string;
     user?: string;
   }): Promise<Context>;
@@ -402,7 +415,7 @@ export interface Execution {
 }
 
 export interface CodeOptions extends Printed, Cancellable {
-  language?: "python" | "bash" | "javascript" | "typescript";
+  language?: Language | "typescript" | "ts";
   context?: string | Context;
   /** As `contexts.create` takes it. Each user has default interpreters of its own; with `context`, it must be that one's. */
   user?: string;
@@ -499,6 +512,7 @@ export declare class ApiError extends RingfenceError {
   readonly requestId?: string;
   readonly retryAfter?: number;
 }
+/** A mistake in a call: found here before anything was sent (`status` is 0), or by the server. */
 export declare class InvalidArguments extends ApiError {}
 export declare class Unauthenticated extends ApiError {}
 export declare class PermissionDenied extends ApiError {}

@@ -1,6 +1,7 @@
 // The package's door: sandboxes, programs that run once, tools.
 
 import { Audit, Keys, usageReport } from "./administration.js";
+import { commandOf, invalid, languageOf, programsOf, sizeOf, texts, unexpected } from "./arguments.js";
 import { sized } from "./body.js";
 import { CommandHandle, Commands, Pty } from "./commands.js";
 import { IncompatibleServer, LimitExceeded, NotFound, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
@@ -58,7 +59,7 @@ export class Client {
   }
 
   async run(code, { language = "python", timeout, stdin, files, runtime, onStdout, onStderr, signal } = {}) {
-    const json = { code, language, timeout, stdin, files, runtime };
+    const json = { code, language: languageOf(language), timeout, stdin, files, runtime };
     if (!onStdout && !onStderr) return runResult(await this.transport.json("POST", "/run", { json, signal, endsWithCall: true }));
     for await (const event of this.transport.events("POST", "/run", { json, signal })) {
       if (event.name === "stdout") await onStdout?.(event.data.text);
@@ -69,7 +70,7 @@ export class Client {
   }
 
   async *batch(programs, { signal } = {}) {
-    const runs = Array.from(programs, (each) => (typeof each === "string" ? { code: each } : each));
+    const runs = programsOf(programs);
     const left = new Set(runs.keys());
     const response = await this.transport.send("POST", "/batch", { json: { runs }, signal });
     for await (const line of lines(response.body)) {
@@ -120,12 +121,13 @@ class Files {
 
   async write(path, data, { mode, signal } = {}) {
     const { content, size } = sized(data);
+    if (mode !== undefined && !Number.isInteger(mode)) throw unexpected("a number such as 0o644", "mode", mode);
     const params = { path: absolute(path), size, mode: mode?.toString(8) };
     return entryInfo(await this.#transport.json("PUT", this.#base, { params, content, signal }));
   }
 
   async read(path, { format = "text", signal } = {}) {
-    if (!["text", "bytes"].includes(format)) throw new RingfenceError(`expected "text" or "bytes" for \`format\`, got ${JSON.stringify(format)}`);
+    if (!["text", "bytes"].includes(format)) throw unexpected('"text" or "bytes"', "format", format);
     const content = await whole(await this.#open(path, { signal }), Infinity);
     if (format === "bytes") return content;
     try {
@@ -137,6 +139,11 @@ class Files {
 
   async *stream(path, options = {}) {
     yield* await this.#open(path, options);
+  }
+
+  async download(path, to, { signal } = {}) {
+    const { localPath, newFile } = await import("./local.js");
+    return await newFile(localPath(to, "to"), this.stream(path, { signal }));
   }
 
   async #open(path, { offset, length, signal }) {
@@ -156,8 +163,8 @@ class Files {
   }
 
   async uploadDir(source, path, options) {
-    const { packed } = await import("./pack.js");
-    const archive = await packed(source);
+    const [{ packed }, { localPath }] = await Promise.all([import("./pack.js"), import("./local.js")]);
+    const archive = await packed(localPath(source, "source"));
     try {
       return await this.extract(path, archive, options);
     } finally {
@@ -167,16 +174,20 @@ class Files {
   }
 
   async downloadDir(path, to, { maxSize = MAX_TREE, signal } = {}) {
-    const { unpacked } = await import("./unpack.js");
-    if ((await this.stat(path)).type === "file") throw new RingfenceError(`${path} is a file`, "use `read` or `stream`");
-    return await unpacked(this.archive(path, { signal }), to, maxSize);
+    const [{ unpacked }, { localPath }] = await Promise.all([import("./unpack.js"), import("./local.js")]);
+    const [target, bytes] = [localPath(to, "to"), sizeOf(maxSize, "maxSize")];
+    if ((await this.stat(path)).type === "file") throw new RingfenceError(`${path} is a file`, "use `download`");
+    return await unpacked(this.archive(path, { signal }), target, bytes);
   }
 
   async list(path = "/workspace", { depth = 1 } = {}) {
+    if (!(depth >= 1)) throw unexpected("a number of levels of at least 1", "depth", depth);
     const params = { path: absolute(path), depth };
     const { entries = [], complete = true } = await this.#transport.json("GET", `${this.#base}/list`, { params });
     if (!complete) {
-      throw new LimitExceeded("limit_exceeded", `the listing of ${path} is too long`, "ask for fewer levels");
+      const hint = depth === 1 ? "list it with `commands.run`, such as `find . -maxdepth 1`, or copy it with `downloadDir`" : "ask for fewer levels";
+      const message = `the listing of ${path} has more than the ${entries.length} entries that one answer holds`;
+      throw new LimitExceeded("limit_exceeded", message, hint);
     }
     return entries.map(entryInfo);
   }
@@ -233,7 +244,7 @@ async function* changes(events) {
   throw new ServerGone("the directory is watched no more: its sandbox or the server has ended");
 }
 
-const idOf = (context) => segment(typeof context === "string" ? context : context.id);
+const idOf = (context) => segment(typeof context === "object" ? context?.id : context);
 
 class Contexts {
   #transport;
@@ -245,7 +256,7 @@ class Contexts {
   }
 
   async create({ language = "python", cwd, user } = {}) {
-    return contextInfo(await this.#transport.json("POST", this.#base, { json: { language, cwd, user } }));
+    return contextInfo(await this.#transport.json("POST", this.#base, { json: { language: languageOf(language), cwd, user } }));
   }
 
   async list() {
@@ -264,10 +275,19 @@ class Contexts {
 
 function checkPackages(packages) {
   if (packages === undefined || /^[0-9a-f]{64}$/.test(packages)) return;
-  throw new RingfenceError(
+  throw invalid(
     `expected a key of kept packages for \`packages\`, got ${JSON.stringify(packages)}`,
     `run \`ringfence run --with ${[packages].flat().join(",")} -c pass\`, and pass the id that \`ringfence packages ls --json\` prints`,
   );
+}
+
+/** Returns the client that the caller names, or a new one. */
+function clientOf(client, connection) {
+  if (client === undefined || client === null) return new Client(connection);
+  if (!(client instanceof Client)) throw unexpected("a `Client`", "client", client);
+  const other = Object.keys(connection).find((name) => connection[name] !== undefined);
+  if (other !== undefined) throw invalid(`\`client\` and \`${other}\` exclude each other`, "pass one of them");
+  return client;
 }
 
 /** A sandbox, which stays until it is killed, its time is up, or the server ends. */
@@ -278,6 +298,7 @@ export class Sandbox {
 
   /** `Sandbox.create` and `Sandbox.connect` make objects of this class. */
   constructor(client, info) {
+    if (!(client instanceof Client)) throw invalid("a sandbox is not made with `new`", "use `await Sandbox.create()`, or `Sandbox.connect(id)`");
     this.#client = client;
     this.#transport = client.transport;
     this.#base = `/sandboxes/${segment(info.id)}`;
@@ -291,20 +312,21 @@ export class Sandbox {
 
   static async create({ client, url, apiKey, socket, plainHttp, autostart, allowedHosts, onExpiry, signal, ...options } = {}) {
     checkPackages(options.packages);
-    client ??= new Client({ url, apiKey, socket, plainHttp, autostart });
-    const json = { ...options, allowed_hosts: allowedHosts, on_expiry: onExpiry };
-    return new Sandbox(client, sandboxInfo(await client.transport.json("POST", "/sandboxes", { json, signal })));
+    const used = clientOf(client, { url, apiKey, socket, plainHttp, autostart });
+    const hosts = allowedHosts === undefined ? undefined : texts(allowedHosts, "allowedHosts");
+    const json = { ...options, allowed_hosts: hosts, on_expiry: onExpiry };
+    return new Sandbox(used, sandboxInfo(await used.transport.json("POST", "/sandboxes", { json, signal })));
   }
 
   static async connect(sandboxId, { client, ...connection } = {}) {
-    client ??= new Client(connection);
-    return new Sandbox(client, sandboxInfo(await client.transport.json("GET", `/sandboxes/${segment(sandboxId)}`)));
+    const used = clientOf(client, connection);
+    return new Sandbox(used, sandboxInfo(await used.transport.json("GET", `/sandboxes/${segment(sandboxId)}`)));
   }
 
   static async list({ metadata = {}, client, ...connection } = {}) {
-    client ??= new Client(connection);
+    const used = clientOf(client, connection);
     const params = Object.fromEntries(Object.entries(metadata).map(([name, value]) => [`metadata.${name}`, value]));
-    const { sandboxes = [] } = await client.transport.json("GET", "/sandboxes", { params });
+    const { sandboxes = [] } = await used.transport.json("GET", "/sandboxes", { params });
     return sandboxes.map(sandboxInfo);
   }
 
@@ -359,7 +381,7 @@ export class Sandbox {
   }
 
   async runCode(code, { language, context, user, timeout, onStdout, onStderr, onResult, signal } = {}) {
-    const json = { code, language, context: typeof context === "object" ? context.id : context, user, timeout };
+    const json = { code, language: languageOf(language), context: typeof context === "object" ? context?.id : context, user, timeout };
     const ended = await this.#execute(json, { onStdout, onStderr, signal });
     if (onResult) for (const result of ended.results) await onResult(result);
     return ended;

@@ -1,5 +1,6 @@
 // Questions to people, stored runs, images, and snapshots of sandboxes.
 
+import { unexpected } from "./arguments.js";
 import { ServerGone } from "./errors.js";
 import { segment } from "./paths.js";
 import { approval, image, runSummary, snapshotInfo, storedRun } from "./results.js";
@@ -22,6 +23,7 @@ export class Approvals {
   }
 
   async answer(question, approved, { remember = "once" } = {}) {
+    if (typeof question?.digest !== "string") throw unexpected("a question, such as `approvals.get(id)` returns,", "question", question);
     const json = { approved, digest: question.digest, remember };
     await this.#transport.json("POST", `/approvals/${segment(question.id)}`, { json });
   }

@@ -1,6 +1,6 @@
 // Options of calls. One that a call does not know is refused: a typo would leave what it was meant for at its default.
 
-import { InvalidArguments } from "./errors.js";
+import { invalid, nearest, wrongOption } from "./arguments.js";
 
 export const CONNECTION = ["url", "apiKey", "socket", "plainHttp", "autostart"];
 const PROCESS = ["cwd", "env", "timeout", "user"];
@@ -34,6 +34,7 @@ export const OPTIONS = {
     archive: [1, "signal"],
     extract: [2, "signal"],
     uploadDir: [2, "signal"],
+    download: [2, "signal"],
     downloadDir: [2, "maxSize", "signal"],
     list: [1, "depth"],
     watch: [1, "recursive", "signal"],
@@ -99,12 +100,11 @@ function refusal(options, known) {
   if (options === null || typeof options !== "object") {
     // `ids.map` passes a number to what has no options.
     if (known.length === 0) return undefined;
-    return refused(`expected an object with options, got ${options === null ? "null" : typeof options}`);
+    return invalid(`expected an object with options, got ${options === null ? "null" : typeof options}`);
   }
   const unknown = Object.keys(options).find((name) => options[name] !== undefined && !known.includes(name));
-  if (unknown === undefined) return undefined;
+  if (unknown === undefined) return known.map((name) => wrongOption(name, options[name])).find((error) => error !== undefined);
   const names = known.map((name) => `\`${name}\``).join(", ");
-  return refused(`unknown option \`${unknown}\`, expected ${known.length > 1 ? `one of ${names}` : names || "none"}`);
+  const message = `unknown option \`${unknown}\`, expected ${known.length > 1 ? `one of ${names}` : names || "none"}`;
+  return invalid(message, nearest(unknown, known));
 }
-
-const refused = (message) => new InvalidArguments("invalid_arguments", message);

@@ -1,5 +1,6 @@
 // Ports of a sandbox, at addresses of this machine.
 
+import { invalid, unexpected } from "./arguments.js";
 import { RingfenceError } from "./errors.js";
 
 /** Connections that are passed on at once, as many as a sandbox has. More wait. */
@@ -22,10 +23,11 @@ export class Ports {
 
   async forward(port, { host = "127.0.0.2", localPort = 0, onError } = {}) {
     check(host);
+    if (!Number.isInteger(port)) throw unexpected("the number of a port", "port", port);
     const info = await this.#transport.json("GET", this.#base);
     if (!info.ports) throw new RingfenceError("the sandbox was created without ports", "create one with `{ ports: true }`");
     const { createServer } = await import("node:net");
-    const passing = new Passing(this.#transport, `${this.#base}/ports/${Number(port)}`, onError);
+    const passing = new Passing(this.#transport, `${this.#base}/ports/${port}`, onError);
     // A program may go on to read after its peer has sent all.
     const server = createServer({ allowHalfOpen: true }, (socket) => passing.take(socket));
     const address = await listening(server, host, localPort);
@@ -46,9 +48,9 @@ export class Ports {
 /** Refuses addresses that other machines reach, and 127.0.0.1, where browsers would send the sandbox the console's cookies. */
 function check(host) {
   const isByte = (text) => /^(0|[1-9]\d{0,2})$/.test(text) && Number(text) <= 255;
-  const parts = host.split(".");
+  const parts = String(host).split(".");
   if (parts.length === 4 && parts.every(isByte) && parts[0] === "127" && host !== "127.0.0.1") return;
-  throw new RingfenceError(`expected an address of this machine alone such as 127.0.0.2 for \`host\`, got ${JSON.stringify(host)}`);
+  throw invalid(`expected an address of this machine alone such as 127.0.0.2 for \`host\`, got ${JSON.stringify(host)}`);
 }
 
 async function listening(server, host, port) {

@@ -24,7 +24,10 @@ export const sandboxInfo = (data) =>
 export const entryInfo = (data) => camel(data, ["name", "path", "type"]);
 export const processInfo = (data) => camel(data, ["pid"]);
 export const contextInfo = (data) => camel(data, ["id", "language"]);
-export const runResult = (data) => camel(data, ["stdout", "stderr", "exit_code", "duration", "meta"]);
+export function runResult(data) {
+  const found = camel(data, ["stdout", "stderr", "exit_code", "duration", "meta"]);
+  return { ...found, truncated: found.meta.truncated ?? false, warnings: found.meta.warnings ?? [] };
+}
 export const snapshotInfo = (data) =>
   camel(data, ["id", "sandbox", "created_at", "size", "memory_limit", "disk_limit"], ["template"]);
 export const lifeEvent = (data) => camel(data, ["type"]);

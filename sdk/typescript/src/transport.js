@@ -1,6 +1,7 @@
 // Requests over TCP, by fetch, and over a Unix socket, by Node.js's own client.
 
-import { IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
+import { encoded, invalid, unexpected } from "./arguments.js";
+import { IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, Unauthenticated, ofBody } from "./errors.js";
 import { KEY, Retries, freshKey } from "./retries.js";
 
 export const VERSION = "0.1.0";
@@ -22,14 +23,16 @@ export class Transport {
   #ready;
 
   constructor({ url, apiKey, socket, plainHttp = false, autostart = true } = {}) {
-    if (url && socket) throw new RingfenceError("`url` and `socket` exclude each other", "pass one of them");
+    if (url && socket) throw invalid("`url` and `socket` exclude each other", "pass one of them");
     if (!url && !socket) url = environment().RINGFENCE_API_URL;
     if (url) {
       this.#url = checked(url, plainHttp);
       this.#key = apiKey === undefined ? checkedKey(environment().RINGFENCE_API_KEY, "RINGFENCE_API_KEY") : checkedKey(apiKey, "`apiKey`");
+      if (apiKey !== undefined && !this.#key) throw invalid("`apiKey` is empty", "pass a key, or leave it out for that of RINGFENCE_API_KEY");
       return;
     }
-    if (apiKey) throw new RingfenceError("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too");
+    if (apiKey !== undefined) throw invalid("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too");
+    if (!socket && environment().RINGFENCE_API_KEY) warnOfKey();
     this.#socket = socket;
     this.#autostart = autostart && !socket;
   }
@@ -92,7 +95,7 @@ export class Transport {
     let body;
     if (json !== undefined) {
       headers["content-type"] = "application/json";
-      body = JSON.stringify(json);
+      body = encoded(json);
     } else if (content !== undefined) {
       headers["content-type"] = "application/octet-stream";
       body = content;
@@ -103,7 +106,17 @@ export class Transport {
     const request = { method, target, headers, body, signal };
     const response = await this.#dispatch(socket, request, isDuplex);
     if (response.status >= 200 && response.status < 300) return response;
-    throw refusal(response, parsed(await whole(response.body)), `${method} /v1${path}`);
+    throw this.#refusal(response, parsed(await whole(response.body)), method, path);
+  }
+
+  #refusal(response, body, method, path) {
+    const error = ofBody(body, factsOf(response));
+    if (error instanceof Unauthenticated) return inOurWords(error, Boolean(this.#key));
+    const isUnknownPath = response.status === 404 && error.hint === "GET /openapi.json lists the paths";
+    if (!isUnknownPath && response.status !== 405) return error;
+    const base = this.#url ? new URL(this.#url).pathname.replace(/\/$/, "") : "";
+    const other = `it has another version than this package, ${VERSION}: update the older one`;
+    return new IncompatibleServer(`the server has no route ${method} ${base}/v1${path}`, base ? `leave ${base} out of the URL` : other);
   }
 
   async #dispatch(socket, request, isDuplex) {
@@ -199,20 +212,19 @@ function parsed(body) {
   }
 }
 
-function refusal(response, body, route) {
+function factsOf(response) {
   const retryAfter = /^\d+$/.test(response.header("retry-after") ?? "")
     ? Number(response.header("retry-after"))
     : undefined;
-  const facts = { status: response.status, requestId: response.header("x-request-id") ?? undefined, retryAfter };
-  const error = ofBody(body, facts);
-  const unknownPath = response.status === 404 && error.hint === "GET /openapi.json lists the paths";
-  if (unknownPath || response.status === 405) {
-    return new IncompatibleServer(
-      `the server has no route ${route}`,
-      `it has another version than this package, ${VERSION}: update the older one`,
-    );
-  }
-  return error;
+  return { status: response.status, requestId: response.header("x-request-id") ?? undefined, retryAfter };
+}
+
+/** Tells no key from one that the server does not know. */
+function inOurWords({ type, status, requestId, retryAfter }, hasKey) {
+  const [message, hint] = hasKey
+    ? ["the server does not know the key: it is wrong, or has expired or been revoked", "check `apiKey`, or RINGFENCE_API_KEY; `ringfence keys ls` at the server lists the keys"]
+    : ["the server takes requests with a key alone, and none was given", "pass `apiKey`, or set RINGFENCE_API_KEY"];
+  return new Unauthenticated(type, message, hint, { status, requestId, retryAfter });
 }
 
 const gone = (cause) =>
@@ -220,6 +232,7 @@ const gone = (cause) =>
 
 const REFUSED = ["ECONNREFUSED", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "UND_ERR_CONNECT_TIMEOUT"];
 // Errors of OpenSSL's verification, as Node.js names them.
+const WRONG_VERSION = /^ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST)$/;
 const UNTRUSTED = /CERT|_ISSUER|_VERIFY_/;
 
 /** Returns what ended a request: its caller, the source of its body, or what `broken` returns. */
@@ -230,7 +243,11 @@ function cause({ signal, body }, broken) {
 
 /** Returns the error of a connection that was not made. */
 function unavailable(url, error) {
-  const { code = "", message } = error?.cause ?? {};
+  const { code = "", errors = [] } = error?.cause ?? {};
+  // A name with several addresses has an error for each.
+  const message = error?.cause?.message || errors[0]?.message || code;
+  const other = otherScheme(url, error?.cause);
+  if (other) return new ServerUnavailable(...other, { cause: error });
   if (REFUSED.includes(code)) {
     const hint = "check the URL, and that `ringfence serve --listen` runs there";
     return new ServerUnavailable(`no server answers at ${url}: ${message}`, hint, { cause: error });
@@ -241,6 +258,21 @@ function unavailable(url, error) {
       ? "use a name that the certificate has"
       : "start Node.js with NODE_EXTRA_CA_CERTS set to a file with its authority (PEM)";
   return new ServerUnavailable(`the certificate of ${url} is not trusted: ${message}`, hint, { cause: error });
+}
+
+/** Returns the message and the hint if one side spoke TLS, and the other did not. */
+function otherScheme(url, error) {
+  const { protocol, host } = new URL(url);
+  if (protocol === "https:" && WRONG_VERSION.test(error?.code)) {
+    // Elsewhere the key would go unencrypted to whoever broke the encryption.
+    const hint = isLoopback(url) ? `use http://${host}` : "use the address at which `ringfence serve --tls-cert` or a proxy serves TLS";
+    return [`what answers at ${url} does not speak TLS`, hint];
+  }
+  // An alert of TLS, in the places where Node.js's two clients have what they could not read.
+  const read = error?.data ?? error?.rawPacket ?? "";
+  const [type, version] = typeof read === "string" ? [read.charCodeAt(0), read.charCodeAt(1)] : read;
+  if (protocol !== "http:" || type !== 0x15 || version !== 3) return undefined;
+  return [`what answers at ${url} does not speak plain HTTP`, `use https://${host}: it seems to have TLS`];
 }
 
 async function byFetch(url, request) {
@@ -262,6 +294,8 @@ async function byFetch(url, request) {
     });
   } catch (error) {
     signal?.removeEventListener("abort", follow);
+    // As browsers, `fetch` does not connect to some ports.
+    if (error?.cause?.message === "bad port") return await byNode(url, request);
     throw cause(request, () => unavailable(url, error) ?? gone(error));
   }
   const pieces = async function* () {
@@ -321,7 +355,7 @@ async function exchanged(http, options, sent, refused) {
     const request = http.request({ ...options, method, signal });
     request.on("response", resolve);
     request.on("error", (error) => {
-      const isRefused = error.syscall === "connect" || UNTRUSTED.test(error.code);
+      const isRefused = error.syscall === "connect" || UNTRUSTED.test(error.code) || WRONG_VERSION.test(error.code) || Boolean(error.rawPacket);
       reject(cause(sent, () => (isRefused ? refused(error) : gone(error))));
     });
     if (body === undefined || typeof body === "string" || body instanceof Uint8Array) return request.end(body);
@@ -366,10 +400,10 @@ async function* timed(body, milliseconds) {
 /** Returns a key without the white space around it, such as the last newline of a file. No message shows the key. */
 function checkedKey(given, source) {
   if (given === undefined) return undefined;
-  if (typeof given !== "string") throw new RingfenceError(`expected a text for ${source}, got ${typeof given}`);
+  if (typeof given !== "string") throw invalid(`expected a text for ${source}, got ${typeof given}`);
   const key = given.trim();
   if (!/^[ -~]*$/.test(key)) {
-    throw new RingfenceError(
+    throw invalid(
       `${source} has a character that the header of a request cannot hold`,
       "pass the key alone, on one line, as `ringfence keys create` printed it",
     );
@@ -378,24 +412,36 @@ function checkedKey(given, source) {
 }
 
 function checked(text, plainHttp) {
+  const refused = () => unexpected("an address such as https://host:8080", "url", text);
   let url;
   try {
     url = new URL(text);
   } catch {
-    throw new RingfenceError(`expected an address such as https://host:8080, got ${JSON.stringify(text)}`);
+    throw refused();
   }
-  if (!["http:", "https:"].includes(url.protocol)) {
-    throw new RingfenceError(`expected an address such as https://host:8080, got ${JSON.stringify(text)}`);
-  }
+  if (!["http:", "https:"].includes(url.protocol)) throw refused();
   if (url.username || url.password || url.search || url.hash) {
-    throw new RingfenceError("a key in an address is not used", "pass `apiKey`, or set RINGFENCE_API_KEY");
+    throw invalid("a key in an address is not used", "pass `apiKey`, or set RINGFENCE_API_KEY");
   }
-  const loopback = url.hostname === "localhost" || url.hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(url.hostname);
-  if (url.protocol === "http:" && !loopback && !plainHttp) {
-    throw new RingfenceError(
+  if (url.protocol === "http:" && !isLoopback(url) && !plainHttp) {
+    throw invalid(
       `${url.hostname} would get the key and programs unencrypted`,
       "use https, or pass `plainHttp: true` for a network that you trust",
     );
   }
-  return text.replace(/\/+$/, "");
+  // Each request adds the beginning of the routes.
+  return String(text).replace(/\/+$/, "").replace(/\/v1$/, "").replace(/\/+$/, "");
+}
+
+function isLoopback(url) {
+  const { hostname } = new URL(url);
+  return hostname === "localhost" || hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+}
+
+let isWarned = false;
+
+function warnOfKey() {
+  if (isWarned) return;
+  isWarned = true;
+  globalThis.process?.emitWarning?.("RINGFENCE_API_KEY is not used: no URL is given, so that the server is this user's own (set RINGFENCE_API_URL)");
 }

@@ -65,7 +65,8 @@ function shownSafely(error) {
   return Object.assign(new Error(printable(error.message)), { code, errno, syscall, path });
 }
 
-async function exists(path) {
+/** Resolves to `true` if something has this name. */
+export async function exists(path) {
   return await lstat(path).then(
     () => true,
     (error) => {
@@ -75,7 +76,7 @@ async function exists(path) {
   );
 }
 
-const taken = (path) => Object.assign(new Error(`EEXIST: file already exists, '${path}'`), { code: "EEXIST", path });
+export const taken = (path) => Object.assign(new Error(`EEXIST: file already exists, '${path}'`), { code: "EEXIST", path });
 
 /** Reads the form of tar that sandboxes write, from pieces of any size. */
 class Unpacker {

@@ -340,7 +340,7 @@ test("each call refuses options that it does not know", async () => {
       const refused = async () => await each[call](...Array(position).fill("x"), { tiemout: 3 });
       await assert.rejects(refused, { name: "InvalidArguments", message: /^unknown option `tiemout`, expected / }, call);
     }
-    await assert.rejects(commands.run("true", { cdw: "/" }), { message: "unknown option `cdw`, expected one of `cwd`, `env`, `timeout`, `user`, `onStdout`, `onStderr`, `maxOutput`, `check`, `signal`" });
+    await assert.rejects(commands.run("true", { cdw: "/" }), { message: "unknown option `cdw`, expected one of `cwd`, `env`, `timeout`, `user`, `onStdout`, `onStderr`, `maxOutput`, `check`, `signal` (hint: use `cwd`)" });
     await assert.rejects(files.stat("x", { depth: 1 }), { message: "unknown option `depth`, expected none" });
     await assert.rejects(files.read("x", "bytes"), { message: "expected an object with options, got string" });
     assert.equal((await commands.run("echo x", { cdw: undefined })).stdout, "x\n");

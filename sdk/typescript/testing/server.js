@@ -46,19 +46,21 @@ export function world(config = "") {
 }
 
 /** Starts a server. The test stops it. */
-export async function serve(config) {
+export async function serve(config, ...options) {
   const { root, env, socket } = world(config);
-  const child = spawn(process.env.RINGFENCE_BIN, ["serve", "--listen", "127.0.0.1:0"], {
+  const child = spawn(process.env.RINGFENCE_BIN, ["serve", "--listen", "127.0.0.1:0", ...options], {
     env: { ...env, RINGFENCE_API_KEY: KEY },
     cwd: root,
     stdio: ["ignore", "ignore", "pipe"],
   });
   let log = "";
   let address;
+  let tls;
   for await (const piece of child.stderr.iterator({ destroyOnReturn: false })) {
     log += piece;
     address = /API at (\S+)\n/.exec(log)?.[1];
-    if (address) break;
+    tls = /API at (https:\S+)\n/.exec(log)?.[1];
+    if (address && (tls || !options.includes("--tls-cert"))) break;
   }
   assert.ok(address, log);
   child.stderr.on("data", (piece) => (log += piece));
@@ -70,6 +72,7 @@ export async function serve(config) {
   return {
     socket,
     url: address.startsWith("http") ? address : `http://${address}`,
+    tls,
     env,
     /** Makes a key of the API, as its operator does. */
     key(name, ...options) {

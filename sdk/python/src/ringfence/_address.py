@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
+import warnings
 from dataclasses import dataclass
 from typing import Optional
 from urllib.parse import urlsplit
 
-from .errors import RingfenceError, ServerUnavailable
+from ._arguments import StrPath, path_text
+from .errors import InvalidArguments, ServerUnavailable
 
 PORTS = {"http": 80, "https": 443}
 
@@ -34,29 +36,43 @@ class Address:
 
 
 def resolve(
-    url: Optional[str], api_key: Optional[str], socket: Optional[str], autostart: bool, plain_http: bool
+    url: Optional[str], api_key: Optional[str], socket: Optional[StrPath], autostart: bool, plain_http: bool
 ) -> Address:
     """Returns the address that the caller names, else the environment, else this user's private socket."""
     if url and socket:
-        raise RingfenceError("`url` and `socket` exclude each other", "pass one of them")
+        raise InvalidArguments("`url` and `socket` exclude each other", "pass one of them")
+    socket = path_text(socket, "socket") if socket else None
     if not url and not socket:
         url = os.environ.get("RINGFENCE_API_URL") or None
     if url:
-        api_key = _key(api_key, "`api_key`") or _key(os.environ.get("RINGFENCE_API_KEY"), "RINGFENCE_API_KEY")
+        key = _key(api_key, "`api_key`")
+        if api_key is not None and key is None:
+            raise InvalidArguments("`api_key` is empty", "pass a key, or leave it out for that of RINGFENCE_API_KEY")
         _check_url(url, plain_http)
-        return Address(url.rstrip("/"), api_key)
-    if api_key:
-        raise RingfenceError("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too")
+        return Address(_base(url), key or _key(os.environ.get("RINGFENCE_API_KEY"), "RINGFENCE_API_KEY"))
+    if api_key is not None:
+        raise InvalidArguments("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too")
+    if not socket and os.environ.get("RINGFENCE_API_KEY"):
+        warnings.warn(
+            "RINGFENCE_API_KEY is not used: no URL is given, so that the server is this user's own (set RINGFENCE_API_URL)",
+            stacklevel=4,
+        )
     return Address("http://localhost", None, socket or default_socket(), autostart and not socket)
+
+
+def _base(url: str) -> str:
+    """Returns the address of a server without the beginning of its routes, which each request adds."""
+    url = url.rstrip("/")
+    return url[: -len("/v1")].rstrip("/") if url.endswith("/v1") else url
 
 
 def _key(given: Optional[str], source: str) -> Optional[str]:
     """Returns a key without the white space around it, such as the last newline of a file. No message shows the key."""
     if given is not None and not isinstance(given, str):
-        raise RingfenceError(f"expected a text for {source}, got {type(given).__name__}")
+        raise InvalidArguments(f"expected a text for {source}, got {type(given).__name__}")
     key = (given or "").strip()
     if not all(" " <= character <= "~" for character in key):
-        raise RingfenceError(
+        raise InvalidArguments(
             f"{source} has a character that the header of a request cannot hold",
             "pass the key alone, on one line, as `ringfence keys create` printed it",
         )
@@ -77,15 +93,17 @@ def encoded_host(host: str) -> bytes:
 
 def _check_url(url: str, plain_http: bool) -> None:
     try:
+        if not isinstance(url, str):
+            raise ValueError
         parts = urlsplit(url)
     except ValueError:
-        raise RingfenceError(f"expected an address such as https://host:8080, got {url!r}") from None
+        raise InvalidArguments(f"expected an address such as https://host:8080, got {url!r}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise RingfenceError(f"expected an address such as https://host:8080, got {url!r}")
+        raise InvalidArguments(f"expected an address such as https://host:8080, got {url!r}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise RingfenceError("a key in an address is not used", "pass `api_key`, or set RINGFENCE_API_KEY")
+        raise InvalidArguments("a key in an address is not used", "pass `api_key`, or set RINGFENCE_API_KEY")
     if parts.scheme == "http" and not plain_http and not _is_loopback(parts.hostname):
-        raise RingfenceError(
+        raise InvalidArguments(
             f"{parts.hostname} would get the key and programs unencrypted",
             "use https, or pass `plain_http=True` for a network that you trust",
         )

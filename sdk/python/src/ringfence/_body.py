@@ -51,7 +51,8 @@ def _check(data: Any) -> None:
     # Iterating a mapping would send its keys.
     if isinstance(data, Mapping) or not (hasattr(data, "read") or hasattr(data, "__iter__")):
         expected = "text, bytes, a file, or an iterable of text or bytes for the data"
-        raise InvalidArguments(f"expected {expected}, got {type(data).__name__}")
+        hint = "open the file: `open(path, 'rb')`" if isinstance(data, os.PathLike) else ""
+        raise InvalidArguments(f"expected {expected}, got {type(data).__name__}", hint)
 
 
 def _pieces(data: Any) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ import httpcore
 from ._address import Address
 from ._async.callbacks import called
 from ._async.transport import FAILURES, AsyncTransport, _close, _pieces
-from .errors import RingfenceError
+from .errors import InvalidArguments, RingfenceError
 from .models import ForwardedPort
 
 HOST = "127.0.0.2"
@@ -65,7 +65,7 @@ def _check(host: str) -> None:
     with suppress(ValueError):
         address = ipaddress.IPv4Address(host)
     if address is None or not address.is_loopback or host == "127.0.0.1":
-        raise RingfenceError(f"expected an address of this machine alone such as 127.0.0.2 for `host`, got {host!r}")
+        raise InvalidArguments(f"expected an address of this machine alone such as 127.0.0.2 for `host`, got {host!r}")
 
 
 @contextmanager

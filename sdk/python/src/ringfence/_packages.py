@@ -8,8 +8,9 @@ import subprocess
 from typing import Any, List, Sequence, Union
 
 from ._address import Address, default_socket
+from ._arguments import texts
 from ._server import binary, own_environment
-from .errors import RingfenceError, ServerUnavailable
+from .errors import InvalidArguments, RingfenceError, ServerUnavailable
 
 _KEY = re.compile("[0-9a-f]{64}")
 
@@ -19,11 +20,11 @@ def key_of(address: Address, packages: Union[str, Sequence[str]]) -> str:
     if isinstance(packages, str):
         if _KEY.fullmatch(packages):
             return packages
-        raise RingfenceError(
+        raise InvalidArguments(
             f"expected a key of kept packages or a list of names for `packages`, got {packages!r}",
             f"pass `packages=[{packages!r}]`",
         )
-    names = [str(each) for each in packages]
+    names = texts(packages, "packages")
     if address.socket is None:
         raise RingfenceError(
             "no key of the API chooses packages",

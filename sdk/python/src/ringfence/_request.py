@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import json as jsons
+import os
 import platform
+from datetime import timedelta
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpcore
 
 from ._address import PORTS, Address, encoded_host
+from ._arguments import path_text
 from ._version import VERSION
-from .errors import RingfenceError
+from .errors import InvalidArguments
 
 AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
 
 CONNECT_TIMEOUT = 10.0
 
-_encoded = jsons.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+def _plain(value: Any) -> Any:
+    """Returns what JSON has for a value that it cannot hold as such."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, os.PathLike):
+        return path_text(value)
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
+
+
+_encode = jsons.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
+
+
+def _encoded(members: Mapping[str, Any]) -> bytes:
+    try:
+        return _encode(members).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidArguments(f"{_culprit(members)} cannot be sent: {_reason(error)}") from error
+
+
+def _culprit(members: Mapping[str, Any]) -> str:
+    for name, value in members.items():
+        try:
+            _encode(value).encode()
+        except (TypeError, ValueError):
+            return f"`{name}`"
+    return "an argument"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "it has half of a surrogate pair, which is no text in UTF-8"
+    return "expected a finite number, got NaN or infinity" if "Out of range" in str(error) else str(error)
 
 
 class RequestBuilder:
@@ -30,7 +65,7 @@ class RequestBuilder:
             self._port = parts.port
             self._host = encoded_host(host)
         except ValueError as error:
-            raise RingfenceError(f"expected an address such as https://host:8080, got {address.url!r}") from error
+            raise InvalidArguments(f"expected an address such as https://host:8080, got {address.url!r}") from error
         self._scheme = parts.scheme.encode()
         self._prefix = quote(parts.path, safe="/%:@!$&'()*+,;=~") + "/v1"
         site = b"[%b]" % self._host if b":" in self._host else self._host
@@ -59,7 +94,7 @@ class RequestBuilder:
         """Encodes a request. Members that are `None` are left out; `timeout` is the silence that breaks its connection."""
         described = {"accept": "*/*", **(headers or {})}
         if json is not None:
-            content = _encoded({name: value for name, value in json.items() if value is not None}).encode()
+            content = _encoded({name: value for name, value in json.items() if value is not None})
             described["content-type"] = "application/json"
         elif content is not None:
             described["content-type"] = "application/octet-stream"

@@ -14,6 +14,7 @@ except ImportError as error:
     raise ImportError("ringfence.deepagents needs the package deepagents: install ringfence[deepagents]") from error
 
 from . import CommandHandle, Sandbox
+from ._arguments import check_sandbox, unexpected
 from ._ends import exit_status, file_failure, why_cut
 from .errors import ApiError, RingfenceError
 from .models import CommandResult
@@ -51,7 +52,9 @@ class RingfenceSandbox(BaseSandbox):
     """
 
     def __init__(self, sandbox: Sandbox, *, timeout: int = TIMEOUT) -> None:
-        self._sandbox = sandbox
+        self._sandbox: Sandbox = check_sandbox(sandbox)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
+            raise unexpected("a number of seconds, or 0 for no limit,", "timeout", timeout)
         self._timeout = timeout
 
     @property

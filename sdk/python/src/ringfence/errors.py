@@ -48,8 +48,8 @@ class ApiError(RingfenceError):
         self.retry_after = retry_after
 
 
-class InvalidArguments(ApiError):
-    """The request is not what the API describes."""
+class InvalidArguments(ApiError, ValueError, TypeError):
+    """A mistake in a call: found here before anything was sent (`status` is 0), or by the server."""
 
     type = "invalid_arguments"
 

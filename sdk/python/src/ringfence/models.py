@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import functools
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Type, TypeVar, Union
 
 from ._exceptions import printed
@@ -51,6 +52,16 @@ class RunResult:
     @property
     def ok(self) -> bool:
         return self.outcome == "exited" and self.exit_code == 0
+
+    @property
+    def truncated(self) -> bool:
+        """Set if output was left out of `stdout` or `stderr`."""
+        return bool(self.meta.get("truncated", False))
+
+    @property
+    def warnings(self) -> List[str]:
+        """What the server did otherwise than asked, such as a shorter time limit."""
+        return [str(each) for each in self.meta.get("warnings") or []]
 
 
 @dataclass(frozen=True)
@@ -219,7 +230,8 @@ class CommandResult:
     stdout: str = ""
     stderr: str = ""
     truncated: bool = False
-    duration: float = 0.0
+    duration: Optional[float] = None
+    """Seconds that it ran; `None` from a handle, for the server keeps no time of a process's end."""
     cpu_seconds: Optional[float] = None
     peak_memory_bytes: Optional[int] = None
     error: Optional[str] = None
@@ -487,5 +499,5 @@ def _error(outcome: str, exit_code: int, stderr: str, warnings: List[str]) -> Op
     return ExecutionError(*found) if found else ExecutionError("exit status", str(exit_code), stderr)
 
 
-Seconds = Union[int, float, str]
-"""Seconds, or a text such as `"5m"`."""
+Seconds = Union[int, float, str, timedelta]
+"""Seconds, a text such as `"500ms"` or `"5m"`, or a `timedelta`."""

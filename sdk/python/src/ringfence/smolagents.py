@@ -13,6 +13,7 @@ except ImportError as error:
     raise ImportError("ringfence.smolagents needs the package smolagents: install ringfence[smolagents]") from error
 
 from . import Execution, Sandbox
+from ._arguments import check_sandbox, positive_seconds
 from ._sync.sandbox import MAX_OUTPUT
 from .errors import RingfenceError
 
@@ -24,6 +25,7 @@ TIMEOUT = 60
 # Names of packages whose module has another one.
 _MODULES = {"pillow": "PIL", "beautifulsoup4": "bs4", "scikit-learn": "sklearn", "opencv-python": "cv2"}
 
+_KEPT = "variables and imports are kept from before it, and what it had done until then"
 _LOST = "the interpreter was lost, and with it all variables; tools and the task's variables are there again"
 
 
@@ -44,8 +46,8 @@ class RingfenceExecutor(RemotePythonExecutor):
         self, sandbox: Sandbox, *, timeout: float = TIMEOUT, logger: Optional[AgentLogger] = None
     ) -> None:
         super().__init__([], logger or AgentLogger(level=LogLevel.ERROR), allow_pickle=False)
-        self._sandbox = sandbox
-        self._timeout = timeout
+        self._sandbox: Sandbox = check_sandbox(sandbox)
+        self._timeout = positive_seconds(timeout)
         self._defined: List[str] = []
         self._lost = False
 
@@ -61,13 +63,13 @@ class RingfenceExecutor(RemotePythonExecutor):
             if execution.truncated:
                 raise AgentError(f"the answer is longer than {MAX_OUTPUT} characters", self.logger)
             return CodeOutput(output=self._deserialize_final_answer(error.value), logs=logs, is_final_answer=True)
-        raise AgentError(_told(execution), self.logger)
+        raise AgentError(self._told(execution), self.logger)
 
     def run_code_raise_errors(self, code: str) -> CodeOutput:
         """Runs the definitions of tools and variables. They are there again in a new interpreter."""
         execution = self._run(code)
         if execution.error is not None:
-            raise AgentError(_told(execution), self.logger)
+            raise AgentError(self._told(execution), self.logger)
         self._defined = [each for each in self._defined if each != code] + [code]
         return CodeOutput(output=execution.text, logs="".join(execution.logs.stdout), is_final_answer=False)
 
@@ -100,12 +102,15 @@ class RingfenceExecutor(RemotePythonExecutor):
             raise SandboxFailed("; ".join(execution.warnings) or f"the end of the code is {execution.outcome}")
         return execution
 
-
-def _told(execution: Execution) -> str:
-    error = execution.error
-    parts = ["".join(execution.logs.stdout), "Executing code yielded an error:"]
-    if error is not None:
-        parts += [str(error), error.traceback]
-    if execution.context_ended:
-        parts.append(_LOST)
-    return "\n".join(truncate_content(part) for part in parts if part)
+    def _told(self, execution: Execution) -> str:
+        error = execution.error
+        parts = ["".join(execution.logs.stdout), "Executing code yielded an error:"]
+        if error is not None:
+            parts += [str(error), error.traceback]
+        if execution.outcome == "timed_out":
+            parts.append(f"the step was stopped at its time limit of {self._timeout:g} s: take smaller steps")
+        if execution.context_ended:
+            parts.append(_LOST)
+        elif execution.interrupted:
+            parts.append(_KEPT)
+        return "\n".join(truncate_content(part) for part in parts if part)

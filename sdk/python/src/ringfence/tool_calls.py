@@ -1,17 +1,19 @@
 """Tool calls of OpenAI and Anthropic, answered by a sandbox: their JSON in, their JSON out.
 
 The calls are what the clients have as dictionaries (`item.model_dump()`), and the answers are what they take. Nothing
-but the package itself is needed. What the server failed at is an exception, and never an answer for the model.
+but the package itself is needed. What the server failed at is an exception, and never an answer for the model. A call that the model
+made wrongly is answered with an error that says what was expected and found.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 from . import CommandResult, Sandbox
+from ._arguments import MAX_SHOWN, check_sandbox, positive_seconds, unexpected
 from ._ends import exit_status, not_started, why_cut
-from .errors import ApiError
+from .errors import ApiError, InvalidArguments
 
 __all__ = [
     "anthropic_bash",
@@ -26,27 +28,35 @@ Json = Dict[str, Any]
 TIMEOUT = 10 * 60
 """Seconds that a command has, unless the call says otherwise."""
 
+USAGE = 2
+"""Exit status of a call that is none, as shells have it for wrong usage."""
+
 
 def openai_shell(sandbox: Sandbox, call: Mapping[str, Any], *, timeout: float = TIMEOUT) -> Json:
     """Answers a `shell_call` of the Responses API with a `shell_call_output`.
 
     The commands run one after the other, whatever the status of those before. The time limit is that of all together.
     """
-    action = call["action"]
-    limit = action.get("max_output_length")
-    left = _seconds(action.get("timeout_ms"), timeout)
+    given, call_id, timeout = _call(sandbox, call), _id(call), positive_seconds(timeout)
+    answer: Json = {"type": "shell_call_output", "call_id": call_id, "status": "completed"}
+    try:
+        action = _action(given, "shell_call")
+        commands = _texts(action, "commands")
+        limit = _member(action, "action", "max_output_length", int, "a number of characters", None)
+        left = _seconds(action, timeout)
+    except _Unusable as error:
+        return {**answer, "output": [_shell_output(_failed(error), None)]}
     output: List[Json] = []
-    for command in action["commands"]:
+    for command in commands:
         if left <= 0:
             output.append({"stdout": "", "stderr": "", "outcome": {"type": "timeout"}})
             continue
-        result = sandbox.commands.run(command, timeout=left)
-        left -= result.duration
+        result = _started(sandbox, command, timeout=left)
+        left -= result.duration or 0.0
         output.append(_shell_output(result, limit))
-    answer: Json = {"type": "shell_call_output", "call_id": call["call_id"], "output": output, "status": "completed"}
     if limit is not None:
         answer["max_output_length"] = limit
-    return answer
+    return {**answer, "output": output}
 
 
 def _shell_output(result: CommandResult, limit: Optional[int]) -> Json:
@@ -64,18 +74,22 @@ def openai_local_shell(sandbox: Sandbox, call: Mapping[str, Any], *, timeout: fl
 
     `user` is not obeyed: a sandbox has one user.
     """
-    action = call["action"]
-    result = _started(
-        sandbox,
-        list(action["command"]),
-        cwd=action.get("working_directory"),
-        env=action.get("env"),
-        timeout=_seconds(action.get("timeout_ms"), timeout),
-    )
+    given, call_id, timeout = _call(sandbox, call), _id(call), positive_seconds(timeout)
+    try:
+        action = _action(given, "local_shell_call")
+        result = _started(
+            sandbox,
+            _texts(action, "command"),
+            cwd=_member(action, "action", "working_directory", str, "a path", None),
+            env=_member(action, "action", "env", Mapping, "an object", None),
+            timeout=_seconds(action, timeout),
+        )
+    except _Unusable as error:
+        result = _failed(error)
     output = {"stdout": result.stdout, "stderr": result.stderr, "exit_code": exit_status(result)}
     if result.outcome == "timed_out":
         output["timed_out"] = True
-    return {"type": "local_shell_call_output", "id": call["call_id"], "output": json.dumps(output), "status": "completed"}
+    return {"type": "local_shell_call_output", "id": call_id, "output": json.dumps(output), "status": "completed"}
 
 
 def anthropic_bash(sandbox: Sandbox, block: Mapping[str, Any], *, timeout: float = TIMEOUT) -> Json:
@@ -83,14 +97,18 @@ def anthropic_bash(sandbox: Sandbox, block: Mapping[str, Any], *, timeout: float
 
     The shell stays from call to call, with its directory and variables; `restart` ends it.
     """
-    given = block["input"]
-    answer: Json = {"type": "tool_result", "tool_use_id": block["id"]}
-    if given.get("restart"):
-        for context in sandbox.contexts.list():
-            if context.language == "bash":
-                sandbox.contexts.remove(context)
-        return {**answer, "content": "the shell was restarted"}
-    execution = sandbox.run_code(given["command"], "bash", timeout=timeout)
+    use, timeout = _call(sandbox, block), positive_seconds(timeout)
+    answer: Json = {"type": "tool_result", "tool_use_id": _id(block)}
+    try:
+        given = _input(use, "bash")
+        if _member(given, "input", "restart", bool, "true or false", False):
+            for context in sandbox.contexts.list():
+                if context.language == "bash":
+                    sandbox.contexts.remove(context)
+            return {**answer, "content": "the shell was restarted"}
+        execution = sandbox.run_code(_member(given, "input", "command", str, "a line for the shell"), "bash", timeout=timeout)
+    except (_Unusable, InvalidArguments) as error:
+        return {**answer, "content": str(error), "is_error": True}
     parts = ["".join(execution.logs.stdout), "".join(execution.logs.stderr)]
     restarted = "; the shell was restarted" if execution.context_ended else ""
     if execution.outcome != "exited":
@@ -108,17 +126,23 @@ def anthropic_bash_code_execution(
 
     For programs that stand in for Anthropic's own execution: the API itself takes no such results from a client.
     """
-    result = sandbox.commands.run(block["input"]["command"], timeout=timeout)
-    return _execution("bash_code_execution", block, result)
+    return _execution("bash_code_execution", sandbox, block, "command", [], timeout)
 
 
 def anthropic_code_execution(sandbox: Sandbox, block: Mapping[str, Any], *, timeout: float = TIMEOUT) -> Json:
     """Answers a use of `code_execution`, whose code is Python, with a `code_execution_tool_result`."""
-    result = sandbox.commands.run(["python3", "-c", block["input"]["code"]], timeout=timeout)
-    return _execution("code_execution", block, result)
+    return _execution("code_execution", sandbox, block, "code", ["python3", "-c"], timeout)
 
 
-def _execution(kind: str, block: Mapping[str, Any], result: CommandResult) -> Json:
+def _execution(
+    kind: str, sandbox: Sandbox, block: Mapping[str, Any], member: str, program: List[str], timeout: float
+) -> Json:
+    use, timeout = _call(sandbox, block), positive_seconds(timeout)
+    try:
+        code = _member(_input(use, kind), "input", member, str, "a text")
+        result = _started(sandbox, [*program, code] if program else code, timeout=timeout)
+    except _Unusable as error:
+        result = _failed(error)
     status = exit_status(result)
     content: Json = {
         "type": f"{kind}_result",
@@ -129,23 +153,95 @@ def _execution(kind: str, block: Mapping[str, Any], result: CommandResult) -> Js
     }
     if result.outcome == "timed_out":
         content = {"type": f"{kind}_tool_result_error", "error_code": "execution_time_exceeded"}
-    return {"type": f"{kind}_tool_result", "tool_use_id": block["id"], "content": content}
+    return {"type": f"{kind}_tool_result", "tool_use_id": _id(block), "content": content}
 
 
 def _with_reason(result: CommandResult) -> str:
     return "\n".join(part for part in (result.stderr.rstrip("\n"), why_cut(result)) if part)
 
 
-def _started(sandbox: Sandbox, command: List[str], **options: Any) -> CommandResult:
+def _started(sandbox: Sandbox, command: Union[str, List[str]], **options: Any) -> CommandResult:
     """Runs a command. What cannot be started has the status that a shell gives it."""
     try:
         return sandbox.commands.run(command, **options)
     except ApiError as error:
         status = not_started(error)
+        if status is None and isinstance(error, InvalidArguments):
+            # The model wrote them all: the rest was checked before.
+            status = USAGE
         if status is None:
             raise
         return CommandResult(status, "exited", stderr=error.message)
 
 
-def _seconds(milliseconds: Optional[int], otherwise: float) -> float:
+class _Unusable(Exception):
+    """A call that its model must make in another way."""
+
+
+def _failed(error: _Unusable) -> CommandResult:
+    return CommandResult(USAGE, "exited", stderr=str(error))
+
+
+def _call(sandbox: Sandbox, call: Any) -> Mapping[str, Any]:
+    """Returns a call as a dictionary: the clients' objects make one of themselves."""
+    check_sandbox(sandbox)
+    found = call.model_dump() if hasattr(call, "model_dump") else call
+    if not isinstance(found, Mapping):
+        raise unexpected("a call as a dictionary", "call", call, "pass `item.model_dump()` of an object of the client")
+    return found
+
+
+def _id(call: Any) -> str:
+    """Returns the id by which the answer is found. Without one there is nobody to answer."""
+    names = ("call_id", "id")
+    ids = [call.get(name) if isinstance(call, Mapping) else getattr(call, name, None) for name in names]
+    found = ids[0] or ids[1]
+    if not isinstance(found, str):
+        raise unexpected("a call with an id as `call_id` or `id`", "call", call)
+    return found
+
+
+_REQUIRED: Any = object()
+
+
+def _member(owner: Mapping[str, Any], place: str, name: str, kind: Any, expected: str, otherwise: Any = _REQUIRED) -> Any:
+    value = owner.get(name)
+    if value is None and otherwise is not _REQUIRED:
+        return otherwise
+    is_number_of_bool = isinstance(value, bool) and kind is not bool
+    if not isinstance(value, kind) or is_number_of_bool or (isinstance(value, (int, float)) and value < 0):
+        raise _Unusable(f"expected {expected} as `{place}.{name}`, found {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = json.dumps(value, default=lambda each: type(each).__name__)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _texts(action: Mapping[str, Any], name: str) -> List[str]:
+    found = _member(action, "action", name, (list, tuple), "a list of texts")
+    if not found or not all(isinstance(each, str) for each in found):
+        raise _Unusable(f"expected a list of texts as `action.{name}`, found {_shown(found)}")
+    return list(found)
+
+
+def _action(call: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    if call.get("type", kind) != kind:
+        raise _Unusable(f"expected a call of the type `{kind}`, found {_shown(call.get('type'))}")
+    action: Mapping[str, Any] = _member(call, "call", "action", Mapping, "an object")
+    return action
+
+
+def _input(use: Mapping[str, Any], tool: str) -> Mapping[str, Any]:
+    if use.get("name", tool) != tool:
+        raise _Unusable(f"expected a use of the tool `{tool}`, found {_shown(use.get('name'))}")
+    given: Mapping[str, Any] = _member(use, "call", "input", Mapping, "an object")
+    return given
+
+
+def _seconds(action: Mapping[str, Any], otherwise: float) -> float:
+    milliseconds = _member(action, "action", "timeout_ms", (int, float), "a number of milliseconds", None)
     return otherwise if milliseconds is None else milliseconds / 1000

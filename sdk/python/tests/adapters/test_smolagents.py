@@ -12,7 +12,7 @@ import pytest
 from smolagents import ActionStep, ChatMessage, CodeAgent, LogLevel, MessageRole, Model, Tool, tool
 
 from conftest import World
-from ringfence import Client, NotFound, RingfenceError, Sandbox
+from ringfence import Client, InvalidArguments, NotFound, RingfenceError, Sandbox
 from ringfence.smolagents import RingfenceExecutor, SandboxFailed
 
 ROOT = Path(__file__).parents[4]
@@ -97,9 +97,16 @@ def test_a_step_that_is_late_keeps_state_or_gets_tools_again(sandbox: Sandbox) -
     assert late.run("go", additional_args={"y": 21}) == 42
     first, second, third, fourth, _ = [step for step in late.memory.steps if isinstance(step, ActionStep)]
     assert first.error is not None and "timed_out" in first.error.message and "lost" not in first.error.message
+    assert "stopped at its time limit of 1 s" in first.error.message and "variables and imports are kept" in first.error.message
     assert second.observations is not None and "\n1\n" in second.observations
     assert third.error is not None and "all variables" in third.error.message
     assert fourth.observations is not None and "False" in fourth.observations
+
+
+def test_arguments_are_checked(sandbox: Sandbox) -> None:
+    for arguments, expected in [(("lab",), "a `Sandbox`"), ((sandbox, "1m"), "above 0"), ((sandbox, 0), "above 0")]:
+        with pytest.raises(InvalidArguments, match=expected):
+            RingfenceExecutor(arguments[0], **({"timeout": arguments[1]} if len(arguments) > 1 else {}))
 
 
 def test_modules_that_a_tool_needs_are_checked(sandbox: Sandbox) -> None:

@@ -18,7 +18,7 @@ from openai.types.responses.response_input_item import LocalShellCall, LocalShel
 from pydantic import TypeAdapter
 
 from conftest import World
-from ringfence import Client, NotFound, Sandbox
+from ringfence import Client, InvalidArguments, NotFound, Sandbox
 from ringfence.tool_calls import (
     anthropic_bash,
     anthropic_bash_code_execution,
@@ -109,6 +109,59 @@ def test_anthropic_code_execution(sandbox: Sandbox) -> None:
     python = anthropic_code_execution(sandbox, use("code_execution", code="print(6 * 7)"))
     assert BetaCodeExecutionToolResultBlock.model_validate(python).to_dict() == python
     assert python["content"]["stdout"] == "42\n"
+
+
+def test_a_call_that_a_model_made_wrongly_is_answered(sandbox: Sandbox) -> None:
+    action = "expected an object as `call.action`, found nothing"
+    commands = "expected a list of texts as `action.commands`, found {}"
+    command = "expected a list of texts as `action.command`, found {}"
+    for call, expected in [
+        ({}, action),
+        ({"action": "ls"}, 'expected an object as `call.action`, found "ls"'),
+        ({"action": {}}, commands.format("nothing")),
+        ({"action": {"commands": "ls"}}, commands.format('"ls"')),
+        ({"action": {"commands": [1]}}, commands.format("[1]")),
+        ({"action": {"commands": ["ls"], "timeout_ms": "5"}}, 'expected a number of milliseconds as `action.timeout_ms`, found "5"'),
+        ({"action": {"commands": ["ls"], "max_output_length": -1}}, "a number of characters as `action.max_output_length`, found -1"),
+        ({"type": "tool_use", "action": {}}, 'expected a call of the type `shell_call`, found "tool_use"'),
+        ({"action": {"commands": ["echo \0"]}}, "cannot pass on an argument"),
+    ]:
+        answer = openai_shell(sandbox, {"call_id": "c", **call})
+        assert ShellCallOutput.model_validate(answer).to_dict() == answer
+        (only,) = answer["output"]
+        assert expected in only["stderr"] and only["outcome"] == {"type": "exit", "exit_code": 2}, only
+    for call, expected in [
+        ({}, action),
+        ({"action": {"command": []}}, command.format("[]")),
+        ({"action": {"command": "ls"}}, command.format('"ls"')),
+        ({"action": {"command": ["ls"], "env": ["A"]}}, 'expected an object as `action.env`, found ["A"]'),
+        ({"action": {"command": ["ls"], "env": {"A": 1}}}, "expected a string"),
+    ]:
+        output = json.loads(openai_local_shell(sandbox, {"call_id": "c", **call})["output"])
+        assert expected in output["stderr"] and output["exit_code"] == 2, output
+    for given, expected in [
+        ({}, "expected a line for the shell as `input.command`, found nothing"),
+        ({"command": ["ls"]}, 'expected a line for the shell as `input.command`, found ["ls"]'),
+        ({"restart": "yes"}, 'expected true or false as `input.restart`, found "yes"'),
+    ]:
+        found = anthropic_bash(sandbox, use("bash", **given))
+        TypeAdapter(BetaToolResultBlockParam).validate_python(found)
+        assert found == {"type": "tool_result", "tool_use_id": "toolu_1", "content": expected, "is_error": True}
+    assert "expected a use of the tool `bash`, found" in anthropic_bash(sandbox, use("get_weather", command="ls"))["content"]
+    for function, name in ((anthropic_bash_code_execution, "command"), (anthropic_code_execution, "code")):
+        for block in ({"id": "t"}, {"id": "t", "input": {name: 5}}, {"id": "t", "name": "other", "input": {name: "1"}}):
+            content = function(sandbox, block)["content"]
+            assert content["return_code"] == 2 and content["stderr"].startswith("expected "), content
+    # A program that uses the functions wrongly learns it itself.
+    for sandboxes, call, options, expected in [
+        (sandbox, object(), {}, "model_dump"),
+        (sandbox, {"action": {}}, {}, "an id as `call_id` or `id`"),
+        ("lab", shell("true"), {}, "expected a `Sandbox` for `sandbox`, got 'lab'"),
+        (sandbox, shell("true"), {"timeout": "x"}, "above 0 for `timeout`, got 'x'"),
+    ]:
+        with pytest.raises(InvalidArguments, match=expected):
+            openai_shell(sandboxes, call, **options)
+    assert openai_shell(sandbox, ShellCall.model_validate(shell("echo x")))["output"][0]["stdout"] == "x\n"
 
 
 def test_a_sandbox_that_is_gone_is_no_answer(client: Client) -> None:

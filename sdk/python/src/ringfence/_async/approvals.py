@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import AsyncIterator, List, Literal, Mapping, Union
 
+from .._arguments import unexpected
 from .._events import Event
 from ..errors import ServerGone
 from ..models import build
@@ -37,6 +38,8 @@ class AsyncApprovals:
         `remember` is one of the question's `remember`; of a denial, `once` or `session`. Raises `Conflict` if it was answered
         before or waits no longer, `InvalidArguments` if the answer cannot hold for that long.
         """
+        if not isinstance(question, Approval):
+            raise unexpected("an `Approval`, such as `approvals.get(id)` returns,", "question", question)
         body = {"approved": approved, "digest": question.digest, "remember": remember}
         await self._transport.json("POST", f"/approvals/{segment(question.id)}", json=body)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable, TypeVar
 
-# sync: from ..errors import RingfenceError
+# sync: from ..errors import InvalidArguments
 
 T = TypeVar("T")
 
@@ -16,4 +16,4 @@ async def called(callback: Callable[[T], Any], value: T) -> None:
     if inspect.isawaitable(result):
         await result  # async
         # sync: getattr(result, "close", lambda: None)()
-        # sync: raise RingfenceError("the callback is a coroutine", "pass a plain function, or use the package's asynchronous classes")
+        # sync: raise InvalidArguments("the callback is a coroutine", "pass a plain function, or use the package's asynchronous classes")

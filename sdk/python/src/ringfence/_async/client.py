@@ -6,6 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 from .._address import Address, resolve
+from .._arguments import StrPath, check_callbacks, language_of, named, unexpected
+from .._blocks import OnlyAsync  # async
+# sync: from .._blocks import OnlyPlain
 from .._events import LineDecoder
 from .._path import segment
 from ..administration import UsageReport, usage_report
@@ -24,7 +27,8 @@ from .transport import AsyncTransport
 OnText = Callable[[str], Any]
 
 
-class AsyncClient:
+class AsyncClient(OnlyAsync):  # async
+# sync: class AsyncClient(OnlyPlain):
     """A connection to a server.
 
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
@@ -39,7 +43,7 @@ class AsyncClient:
         url: Optional[str] = None,
         *,
         api_key: Optional[str] = None,
-        socket: Optional[str] = None,
+        socket: Optional[StrPath] = None,
         autostart: bool = True,
         plain_http: bool = False,
     ) -> None:
@@ -70,6 +74,8 @@ class AsyncClient:
         """Closes the connections. What runs over them is cancelled."""
         await self._transport.aclose()
 
+    close = aclose  # async
+
     async def run(
         self,
         code: str,
@@ -83,6 +89,7 @@ class AsyncClient:
         on_stderr: Optional[OnText] = None,
     ) -> RunResult:
         """Runs a program in a fence of its own. Cancelling the call kills it."""
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         body = _program(code, language, timeout, stdin, files, runtime)
         if on_stdout is None and on_stderr is None:
             return build(RunResult, await self._transport.json("POST", "/run", json=body, ends_with_call=True))
@@ -100,7 +107,7 @@ class AsyncClient:
 
         A program is its code, or a mapping with the arguments of `run`.
         """
-        runs = [{"code": each} if isinstance(each, str) else dict(each) for each in programs]
+        runs = _programs(programs)
         left = set(range(len(runs)))
         decoder = LineDecoder()
         async with self._transport.bytes("POST", "/batch", json={"runs": runs}) as pieces:
@@ -150,12 +157,28 @@ def _program(
 ) -> Dict[str, Any]:
     return {
         "code": code,
-        "language": language,
+        "language": language_of(language),
         "timeout": timeout,
         "stdin": stdin,
-        "files": dict(files) if files else None,
+        "files": named(files, "files"),
         "runtime": runtime,
     }
+
+
+def _programs(programs: Any) -> List[Dict[str, Any]]:
+    if isinstance(programs, (str, bytes, bytearray, Mapping)) or not isinstance(programs, Iterable):
+        hint = "pass a list of one, or use `run`" if isinstance(programs, (str, Mapping)) else ""
+        raise unexpected("a list of programs", "programs", programs, hint)
+    return [_one(each) for each in programs]
+
+
+def _one(program: Any) -> Dict[str, Any]:
+    if isinstance(program, str):
+        return {"code": program}
+    if not isinstance(program, Mapping):
+        raise unexpected("code, or a mapping with the arguments of `run`,", "programs", program)
+    members = {name: value for name, value in program.items() if value is not None}
+    return {**members, "language": language_of(members["language"])} if "language" in members else members
 
 
 def _item(line: Any) -> BatchItem:

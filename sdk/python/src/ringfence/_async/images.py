@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Optional
 
+from .._arguments import check_callbacks
 from ..errors import ServerGone
 from ..models import build
 from ..operations import ImageInfo, PulledImage, PullProgress
@@ -30,6 +31,7 @@ class AsyncImages:
         `on_progress` is called at each percent of a layer. Raises `InvalidArguments` if the registry has no such image, or it is
         none, `Busy` while two others are being pulled, `LimitExceeded` if there is no room.
         """
+        check_callbacks(on_progress=on_progress)
         async with self._transport.events("POST", "/images", json={"reference": reference}) as events:
             async for event in events:
                 if event.name == "progress" and on_progress is not None:

@@ -7,10 +7,13 @@ import os
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
+from .._arguments import StrPath, check_callbacks, check_known, language_of, named, texts, unexpected
+from .._blocks import OnlyAsync, not_ended  # async
+# sync: from .._blocks import OnlyPlain, not_ended
 from .._events import Kept, Texts
 from .._packages import key_of
 from .._path import segment
-from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
+from ..errors import InvalidArguments, NotFound, RingfenceError, ServerGone, ServerUnavailable
 from ..models import Context, Execution, LifeEvent, Result, SandboxInfo, Seconds, SnapshotInfo, build, execution
 from .callbacks import called
 from .client import AsyncClient
@@ -20,6 +23,9 @@ from .life import life_events
 from .ports import AsyncPorts
 
 OnText = Callable[[str], Any]
+
+CONNECTION = ("url", "api_key", "socket", "autostart", "plain_http")
+"""Arguments of a client."""
 
 MAX_OUTPUT = 8 << 20
 """Characters kept of each stream of code."""
@@ -33,14 +39,14 @@ class AsyncContexts:
         self._base = base + "/contexts"
 
     async def create(
-        self, language: str = "python", *, cwd: Optional[str] = None, user: Optional[str] = None
+        self, language: str = "python", *, cwd: Optional[StrPath] = None, user: Optional[str] = None
     ) -> Context:
         """Starts an interpreter.
 
         `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. Raises `NotFound` if there is
         no such user, `NotSupported` in another sandbox.
         """
-        body = {"language": language, "cwd": cwd, "user": user}
+        body = {"language": language_of(language), "cwd": cwd, "user": user}
         return build(Context, await self._transport.json("POST", self._base, json=body))
 
     async def list(self) -> List[Context]:
@@ -56,7 +62,8 @@ class AsyncContexts:
         await self._transport.json("POST", f"{self._base}/{_id(context)}/interrupt")
 
 
-class AsyncSandbox:
+class AsyncSandbox(OnlyAsync):  # async
+# sync: class AsyncSandbox(OnlyPlain):
     """A sandbox, which stays until it is killed, its time is up, or the server ends.
 
     `with` creates it and kills it in the end. The options are the members of `POST /v1/sandboxes`: sizes are bytes or
@@ -93,9 +100,9 @@ class AsyncSandbox:
             "disk": disk,
             "cpus": cpus,
             "pids": pids,
-            "env": dict(env) if env else None,
-            "metadata": dict(metadata) if metadata else None,
-            "allowed_hosts": list(allowed_hosts) if allowed_hosts else None,
+            "env": named(env, "env"),
+            "metadata": named(metadata, "metadata"),
+            "allowed_hosts": texts(allowed_hosts or (), "allowed_hosts") or None,
             "runtime": runtime,
             "image": image,
             "ports": ports or None,
@@ -104,15 +111,18 @@ class AsyncSandbox:
             "fence": fence,
             "on_expiry": on_expiry,
         }
+        check_known(type(self).__name__, connection, [*self._options, "client", *CONNECTION])
         self._adopt_client(client, connection)
         self._id: Optional[str] = None
+        self._name = name
         self._kill_at_exit = True
         self._process = os.getpid()
         # sync: self._open()
 
     def _adopt_client(self, client: Optional[AsyncClient], connection: Dict[str, Any]) -> None:
+        self._depth = 0
         self._owns_client = client is None
-        self._client = client or AsyncClient(**connection)
+        self._client = _client_of(client, connection)
 
     async def _open(self) -> None:
         if self._id is not None:
@@ -134,7 +144,7 @@ class AsyncSandbox:
 
     def _adopt(self, info: SandboxInfo) -> None:
         transport, base = self._client._transport, f"/sandboxes/{segment(info.id)}"
-        self._id, self._base = info.id, base
+        self._id, self._base, self._name = info.id, base, info.name
         self.files = AsyncFiles(transport, base)
         self.commands = AsyncCommands(transport, base)
         self.pty = AsyncPty(self.commands)
@@ -153,8 +163,10 @@ class AsyncSandbox:
         cls, sandbox_id: str, *, client: Optional[AsyncClient] = None, **connection: Any
     ) -> AsyncSandbox:
         """Returns the sandbox with this id or name. Leaving its `with` does not kill it."""
+        check_known(f"{cls.__name__}.connect", connection, ["client", *CONNECTION])
         sandbox = cls.__new__(cls)
         sandbox._options = {}
+        sandbox._id = sandbox._name = None
         sandbox._adopt_client(client, connection)
         sandbox._kill_at_exit = False
         try:
@@ -174,8 +186,9 @@ class AsyncSandbox:
         **connection: Any,
     ) -> List[SandboxInfo]:
         """Lists the sandboxes, the oldest first; `metadata` selects those with these labels."""
-        own = client or AsyncClient(**connection)
-        params = {f"metadata.{name}": value for name, value in (metadata or {}).items()}
+        check_known(f"{cls.__name__}.list", connection, ["metadata", "client", *CONNECTION])
+        params = {f"metadata.{name}": value for name, value in (named(metadata, "metadata") or {}).items()}
+        own = _client_of(client, connection)
         try:
             answer = await own._transport.json("GET", "/sandboxes", params=params)
         finally:
@@ -189,37 +202,64 @@ class AsyncSandbox:
             raise RingfenceError("the sandbox is not created yet", "use `async with`, or `await AsyncSandbox.create()`")
         return self._id
 
+    def __repr__(self) -> str:
+        closed = ", closed" if self._client._transport.is_closed else ""
+        server = f"server={str(self._client._transport.address)!r}{closed}"
+        if self._id is None:
+            return f"{type(self).__name__}({self._name!r}, not created, {server})"
+        return f"{type(self).__name__}(id={self._id!r}, name={self._name!r}, {server})"
+
     async def __aenter__(self) -> AsyncSandbox:
         await self._open()
+        self._depth += 1
         return self
 
-    async def __aexit__(self, *_: Any) -> None:
+    async def __aexit__(self, *raised: Any) -> None:
+        self._depth -= 1
+        # An outer `with` of the same sandbox goes on.
+        if self._depth > 0:
+            return
+        try:
+            await self._end()
+        except RingfenceError as error:
+            # What the block raised comes first.
+            if not raised or raised[0] is None:
+                raise
+            not_ended(self, error)
+        finally:
+            await self.aclose()
+
+    async def _end(self) -> None:
         # A fork that leaves the `with` leaves the sandbox to the process that created it.
         if not self._kill_at_exit or self._process != os.getpid():
-            await self.aclose()
             return
         try:
             await self.kill()
         except (ServerGone, ServerUnavailable):
             # Its sandboxes end with it.
             pass
-        finally:
-            await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the connections. The sandbox stays."""
+        """Closes the connections. The sandbox stays, unless its `with` is left later."""
         await self._close_client()
+
+    close = aclose  # async
 
     async def _close_client(self) -> None:
         if self._owns_client:
             await self._client.aclose()
 
     async def kill(self) -> bool:
-        """Ends the sandbox with everything in it. Returns `False` if it is gone."""
+        """Ends the sandbox with everything in it, also after `close`. Returns `False` if it is gone."""
+        path, closed = f"/sandboxes/{segment(self.sandbox_id)}", self._client._transport.is_closed
+        client = self._client._another() if closed else self._client
         try:
-            await self._client._transport.json("DELETE", f"/sandboxes/{segment(self.sandbox_id)}")
+            await client._transport.json("DELETE", path)
         except NotFound:
             return False
+        finally:
+            if closed:
+                await client.aclose()
         return True
 
     async def get_info(self) -> SandboxInfo:
@@ -267,6 +307,7 @@ class AsyncSandbox:
         # It outlives this one, whose own connections end with it.
         copy._owns_client = self._owns_client
         copy._client = self._client._another() if self._owns_client else self._client
+        copy._depth = 0
         copy._kill_at_exit = True
         copy._process = os.getpid()
         copy._adopt(info)
@@ -309,9 +350,10 @@ class AsyncSandbox:
         `user` is one as `contexts.create` takes it: each has default interpreters of its own, and with `context` it must be that
         one's. An exception of the code is `error` of what this returns. Cancelling the call interrupts the code.
         """
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result)
         body = {
             "code": code,
-            "language": language,
+            "language": language_of(language),
             "context": context.id if isinstance(context, Context) else context,
             "user": user,
             "timeout": timeout,
@@ -343,6 +385,17 @@ class AsyncSandbox:
                     ended = execution(event.data, kept["stdout"].pieces, kept["stderr"].pieces, truncated)
                     return await _shown(ended, on_result)
         raise ServerGone("the stream of output ended before the code")
+
+
+def _client_of(client: Optional[AsyncClient], connection: Mapping[str, Any]) -> AsyncClient:
+    """Returns the client that the caller names, or a new one."""
+    if client is None:
+        return AsyncClient(**connection)
+    if not isinstance(client, AsyncClient):
+        raise unexpected("an `AsyncClient`", "client", client)
+    if connection:
+        raise InvalidArguments(f"`client` and `{next(iter(connection))}` exclude each other", "pass one of them")
+    return client
 
 
 async def _shown(ended: Execution, on_result: Optional[Callable[[Result], Any]]) -> Execution:

@@ -18,9 +18,10 @@ from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
 from .._proxy import proxy_of
 from .._request import RequestBuilder
+from .._refused import in_our_words, other_scheme, speaks_otherwise
 from .._retries import KEY, Retries, key
 from .._version import VERSION
-from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
+from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, Unauthenticated, of_body
 
 SILENCE = 60.0
 """Seconds without a byte after which a stream of events counts as broken: the server sends a comment each 10 s."""
@@ -77,6 +78,10 @@ class AsyncTransport:
         if not check_socket(self.address.socket, private=private):
             raise ServerUnavailable(f"there is no socket {self.address.socket}", "start `ringfence serve`")
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     async def aclose(self) -> None:
         self._closed = True
         pool, self._pool = self._pool, None
@@ -131,10 +136,12 @@ class AsyncTransport:
         except httpcore.ProxyError as error:
             raise RingfenceError(f"the proxy of the environment made no connection: {error}", PROXY_HINT) from error
         except FAILURES as error:
+            if other_scheme(error):
+                raise unavailable(self.address, error) from error
             raise gone(error) from error
         if 200 <= response.status < 300:
             return response
-        raise refusal(response, await _whole(response), method, path)
+        raise refusal(self.address, response, await _whole(response), method, path)
 
     @asynccontextmanager
     async def bytes(self, method: str, path: str, **request: Any) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -242,6 +249,8 @@ def unavailable(address: Address, error: Exception) -> ServerUnavailable:
         if cause.verify_code in (_OTHER_NAME, _OTHER_ADDRESS):
             hint = "use a name that the certificate has"
         return ServerUnavailable(f"the certificate of {address} is not trusted: {cause.verify_message}", hint)
+    if other_scheme(error):
+        return ServerUnavailable(*speaks_otherwise(address))
     hint = "start `ringfence serve`" if address.socket else "check the URL, and that `ringfence serve --listen` runs there"
     if proxy_of(address):
         hint = f"{PROXY_HINT}, and the URL"
@@ -253,7 +262,7 @@ def gone(error: Exception) -> ServerGone:
     return ServerGone(f"the connection to the server broke: {str(error) or type(error).__name__}")
 
 
-def refusal(response: httpcore.Response, body: bytes, method: str, path: str) -> RingfenceError:
+def refusal(address: Address, response: httpcore.Response, body: bytes, method: str, path: str) -> RingfenceError:
     try:
         value = json.loads(body)
     except ValueError:
@@ -268,8 +277,9 @@ def refusal(response: httpcore.Response, body: bytes, method: str, path: str) ->
     )
     unknown_path = response.status == 404 and error.hint == "GET /openapi.json lists the paths"
     if unknown_path or response.status == 405:
-        return IncompatibleServer(
-            f"the server has no route {method} /v1{path}",
-            f"it has another version than this package, {VERSION}: update the older one",
-        )
+        base = urlsplit(address.url).path
+        why = f"leave {base!r} out of the URL" if base else f"it has another version than this package, {VERSION}: update the older one"
+        return IncompatibleServer(f"the server has no route {method} {base}/v1{path}", why)
+    if isinstance(error, Unauthenticated):
+        return in_our_words(error, bool(address.api_key))
     return error

@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Iterator, List, Literal, Mapping, Union
 
+from .._arguments import unexpected
 from .._events import Event
 from ..errors import ServerGone
 from ..models import build
@@ -38,6 +39,8 @@ class Approvals:
         `remember` is one of the question's `remember`; of a denial, `once` or `session`. Raises `Conflict` if it was answered
         before or waits no longer, `InvalidArguments` if the answer cannot hold for that long.
         """
+        if not isinstance(question, Approval):
+            raise unexpected("an `Approval`, such as `approvals.get(id)` returns,", "question", question)
         body = {"approved": approved, "digest": question.digest, "remember": remember}
         self._transport.json("POST", f"/approvals/{segment(question.id)}", json=body)
 

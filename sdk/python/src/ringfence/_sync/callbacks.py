@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable, TypeVar
 
-from ..errors import RingfenceError
+from ..errors import InvalidArguments
 
 T = TypeVar("T")
 
@@ -16,4 +16,4 @@ def called(callback: Callable[[T], Any], value: T) -> None:
     result = callback(value)
     if inspect.isawaitable(result):
         getattr(result, "close", lambda: None)()
-        raise RingfenceError("the callback is a coroutine", "pass a plain function, or use the package's asynchronous classes")
+        raise InvalidArguments("the callback is a coroutine", "pass a plain function, or use the package's asynchronous classes")

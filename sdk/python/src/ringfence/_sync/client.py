@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 from .._address import Address, resolve
+from .._arguments import StrPath, check_callbacks, language_of, named, unexpected
+from .._blocks import OnlyPlain
 from .._events import LineDecoder
 from .._path import segment
 from ..administration import UsageReport, usage_report
@@ -25,7 +27,7 @@ from .transport import Transport
 OnText = Callable[[str], Any]
 
 
-class Client:
+class Client(OnlyPlain):
     """A connection to a server.
 
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
@@ -40,7 +42,7 @@ class Client:
         url: Optional[str] = None,
         *,
         api_key: Optional[str] = None,
-        socket: Optional[str] = None,
+        socket: Optional[StrPath] = None,
         autostart: bool = True,
         plain_http: bool = False,
     ) -> None:
@@ -71,6 +73,7 @@ class Client:
         """Closes the connections. What runs over them is cancelled."""
         self._transport.close()
 
+
     def run(
         self,
         code: str,
@@ -84,6 +87,7 @@ class Client:
         on_stderr: Optional[OnText] = None,
     ) -> RunResult:
         """Runs a program in a fence of its own. Cancelling the call kills it."""
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         body = _program(code, language, timeout, stdin, files, runtime)
         if on_stdout is None and on_stderr is None:
             return build(RunResult, self._transport.json("POST", "/run", json=body, ends_with_call=True))
@@ -101,7 +105,7 @@ class Client:
 
         A program is its code, or a mapping with the arguments of `run`.
         """
-        runs = [{"code": each} if isinstance(each, str) else dict(each) for each in programs]
+        runs = _programs(programs)
         left = set(range(len(runs)))
         decoder = LineDecoder()
         with self._transport.bytes("POST", "/batch", json={"runs": runs}) as pieces:
@@ -151,12 +155,28 @@ def _program(
 ) -> Dict[str, Any]:
     return {
         "code": code,
-        "language": language,
+        "language": language_of(language),
         "timeout": timeout,
         "stdin": stdin,
-        "files": dict(files) if files else None,
+        "files": named(files, "files"),
         "runtime": runtime,
     }
+
+
+def _programs(programs: Any) -> List[Dict[str, Any]]:
+    if isinstance(programs, (str, bytes, bytearray, Mapping)) or not isinstance(programs, Iterable):
+        hint = "pass a list of one, or use `run`" if isinstance(programs, (str, Mapping)) else ""
+        raise unexpected("a list of programs", "programs", programs, hint)
+    return [_one(each) for each in programs]
+
+
+def _one(program: Any) -> Dict[str, Any]:
+    if isinstance(program, str):
+        return {"code": program}
+    if not isinstance(program, Mapping):
+        raise unexpected("code, or a mapping with the arguments of `run`,", "programs", program)
+    members = {name: value for name, value in program.items() if value is not None}
+    return {**members, "language": language_of(members["language"])} if "language" in members else members
 
 
 def _item(line: Any) -> BatchItem:

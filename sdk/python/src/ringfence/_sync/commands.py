@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
+from .._arguments import StrPath, check_callbacks, command_of, named, number, size
 from .._body import Data, pieces, sized
 from .._events import Event, Kept, Texts
 from .._retries import Retries
@@ -14,7 +17,7 @@ from .callbacks import called
 from .transport import Transport, pause
 
 OnText = Callable[[str], Any]
-Command = Union[str, Sequence[str]]
+Command = Union[str, Sequence[StrPath]]
 """A line for the shell, or a program and its arguments."""
 
 MAX_OUTPUT = 1 << 20
@@ -65,10 +68,12 @@ class CommandHandle:
         *,
         on_stdout: Optional[OnText] = None,
         on_stderr: Optional[OnText] = None,
-        max_output: int = MAX_OUTPUT,
+        max_output: Union[int, str] = MAX_OUTPUT,
         check: bool = False,
     ) -> CommandResult:
         """Waits for the end, and returns it with the output."""
+        max_output = size(max_output, "max_output")
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         collected = _Collected(on_stdout, on_stderr, max_output)
         for event in self._events():
             ended = collected.event(event)
@@ -117,11 +122,11 @@ class Commands:
         self,
         command: Command,
         *,
-        cwd: Optional[str] = None,
+        cwd: Optional[StrPath] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
         user: Optional[str] = None,
-        max_output: int = MAX_OUTPUT,
+        max_output: Union[int, str] = MAX_OUTPUT,
         check: bool = False,
         on_stdout: Optional[OnText] = None,
         on_stderr: Optional[OnText] = None,
@@ -130,24 +135,27 @@ class Commands:
 
         `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. A status other than 0 is a result; with `check`, it raises `CommandFailed`.
         """
+        max_output = size(max_output, "max_output")
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         body = _process(command, cwd, env, timeout, user)
         if on_stdout is None and on_stderr is None and max_output <= MAX_OUTPUT:
             body["max_output"] = max_output
             answer = self._transport.json("POST", self._base + "/exec", json=body, ends_with_call=True)
             return _checked(build(CommandResult, answer), check)
-        collected = _Collected(on_stdout, on_stderr, max_output)
+        collected, begun = _Collected(on_stdout, on_stderr, max_output), time.monotonic()
         with self._transport.events("POST", self._base + "/exec", json=body) as events:
             for event in events:
                 ended = collected.event(event)
                 if ended is not None:
-                    return _checked(ended, check)
+                    # The event has no time: this one has the way and the callbacks in it.
+                    return _checked(replace(ended, duration=time.monotonic() - begun), check)
         raise _unfinished()
 
     def start(
         self,
         command: Command,
         *,
-        cwd: Optional[str] = None,
+        cwd: Optional[StrPath] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
         user: Optional[str] = None,
@@ -163,7 +171,7 @@ class Commands:
         return self._handle(info.pid)
 
     def _handle(self, pid: int) -> CommandHandle:
-        return CommandHandle(self._transport, self._base + "/processes", int(pid))
+        return CommandHandle(self._transport, self._base + "/processes", number(pid, "pid"))
 
     def connect(self, pid: int) -> CommandHandle:
         """Returns the handle of a process."""
@@ -196,7 +204,7 @@ class Pty:
         *,
         columns: int = 80,
         rows: int = 24,
-        cwd: Optional[str] = None,
+        cwd: Optional[StrPath] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
         user: Optional[str] = None,
@@ -254,15 +262,15 @@ class _Collected:
 
 def _process(
     command: Command,
-    cwd: Optional[str],
+    cwd: Optional[StrPath],
     env: Optional[Mapping[str, str]],
     timeout: Optional[Seconds],
     user: Optional[str],
 ) -> Dict[str, Any]:
     return {
-        "command": command if isinstance(command, str) else list(command),
+        "command": command_of(command),
         "cwd": cwd,
-        "env": dict(env) if env else None,
+        "env": named(env, "env"),
         "timeout": timeout,
         "user": user,
     }

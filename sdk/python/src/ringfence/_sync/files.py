@@ -6,12 +6,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import IO, Any, Iterator, Dict, List, Literal, Optional, Union, overload
 
+from .._arguments import StrPath, number, path_text, size, unexpected
 from .._body import Data, pieces, sized
 from .._events import Event
 from .._local import new_file
 from .._pack import packed
 from .._unpack import MAX_SIZE, new_tree
-from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
+from ..errors import InvalidArguments, LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
 from .transport import Transport
 
@@ -23,23 +24,23 @@ class Files:
         self._transport = transport
         self._base = base + "/files"
 
-    def write(self, path: str, data: Data, *, mode: Optional[int] = None) -> EntryInfo:
+    def write(self, path: StrPath, data: Data, *, mode: Optional[int] = None) -> EntryInfo:
         """Stores text, bytes, a file or pieces of text or bytes. Readers see the old content or the new one."""
-        content, size = sized(data)
-        params = {"path": absolute(path), "size": size, "mode": None if mode is None else f"{mode:o}"}
+        content, length = sized(data)
+        params = {"path": absolute(path), "size": length, "mode": None if mode is None else f"{number(mode, 'mode'):o}"}
         answer = self._transport.json("PUT", self._base, params=params, content=pieces(content))
         return build(EntryInfo, answer)
 
     @overload
-    def read(self, path: str, format: Literal["text"] = "text") -> str: ...
+    def read(self, path: StrPath, format: Literal["text"] = "text") -> str: ...
 
     @overload
-    def read(self, path: str, format: Literal["bytes"]) -> bytes: ...
+    def read(self, path: StrPath, format: Literal["bytes"]) -> bytes: ...
 
-    def read(self, path: str, format: str = "text") -> Union[str, bytes]:
+    def read(self, path: StrPath, format: str = "text") -> Union[str, bytes]:
         """Returns the content as text or, with `format="bytes"`, as bytes. `stream` is for large files."""
         if format not in ("text", "bytes"):
-            raise RingfenceError(f'expected "text" or "bytes" for `format`, got {format!r}')
+            raise unexpected('"text" or "bytes"', "format", format)
         pieces = []
         with self.stream(path) as stream:
             for piece in stream:
@@ -49,18 +50,20 @@ class Files:
 
     @contextmanager
     def stream(
-        self, path: str, *, offset: int = 0, length: Optional[int] = None
+        self, path: StrPath, *, offset: int = 0, length: Optional[int] = None
     ) -> Iterator[Iterator[bytes]]:
         """Gives the content in pieces: `with sb.files.stream(path) as pieces: ...`."""
         params = {"path": absolute(path), "offset": offset, "length": length}
         with self._transport.bytes("GET", self._base, params=params) as pieces:
             yield pieces
 
-    def download(self, path: str, to: Union[str, IO[bytes]]) -> int:
+    def download(self, path: StrPath, to: Union[StrPath, IO[bytes]]) -> int:
         """Copies the content to a local file, which must not exist, or one that is open. Returns the number of bytes.
 
         The local file is made once the content is complete.
         """
+        if not hasattr(to, "write"):
+            to = path_text(to, "to")
         count = 0
         with self.stream(path) as pieces:
             if isinstance(to, str):
@@ -73,15 +76,15 @@ class Files:
                     count += len(piece)
         return count
 
-    def upload_dir(self, source: str, path: str) -> UploadedDir:
+    def upload_dir(self, source: StrPath, path: StrPath) -> UploadedDir:
         """Copies what a local directory has into a directory, which is made if there is none.
 
         Links stay links, and no other is followed than `source` itself. FIFOs, sockets and devices are left out. Raises
         `LimitExceeded` if the sandbox has no room; what has arrived stays.
         """
-        return build(UploadedDir, self.extract(path, packed(source)))
+        return build(UploadedDir, self.extract(path, packed(path_text(source, "source"))))
 
-    def download_dir(self, path: str, to: str, *, max_size: int = MAX_SIZE) -> DownloadedDir:
+    def download_dir(self, path: StrPath, to: StrPath, *, max_size: Union[int, str] = MAX_SIZE) -> DownloadedDir:
         """Copies a directory to a local one, which must not exist.
 
         The local directory is made once all is there. A sandbox's programs wrote what it has: look at it before a program of yours
@@ -89,6 +92,7 @@ class Files:
         sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in zeros.
         `max_size` bytes come at most.
         """
+        to, max_size = path_text(to, "to"), size(max_size, "max_size")
         if (self.stat(path)).type == "file":
             raise RingfenceError(f"{path} is a file", "use `download`")
         with self.archive(path) as pieces:
@@ -97,43 +101,50 @@ class Files:
                     tree.feed(piece)
         return tree.result
 
-    def list(self, path: str = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
-        """Lists a directory and, with `depth`, those below it."""
+    def list(self, path: StrPath = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
+        """Lists a directory and, with `depth`, those below it. Raises `LimitExceeded` if there are more entries than one answer holds."""
+        if number(depth, "depth") < 1:
+            raise unexpected("a number of levels of at least 1", "depth", depth)
         answer = self._get("/list", path=absolute(path), depth=depth)
+        entries = answer.get("entries", [])
         if not answer.get("complete", True):
-            raise LimitExceeded(f"the listing of {path} is too long for one answer", "ask for fewer levels")
-        return [build(EntryInfo, each) for each in answer.get("entries", [])]
+            hint = "list it with `commands.run`, such as `find . -maxdepth 1`, or copy it with `download_dir`"
+            raise LimitExceeded(
+                f"the listing of {path} has more than the {len(entries)} entries that one answer holds",
+                hint if depth == 1 else "ask for fewer levels",
+            )
+        return [build(EntryInfo, each) for each in entries]
 
-    def stat(self, path: str) -> EntryInfo:
+    def stat(self, path: StrPath) -> EntryInfo:
         """Describes a file. A link is not followed."""
         return build(EntryInfo, self._get("/stat", path=absolute(path)))
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: StrPath) -> bool:
         try:
             self.stat(path)
         except NotFound as error:
             return _unless_sandbox(error)
         return True
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: StrPath) -> None:
         """Makes a directory, with those above it."""
         self._post("/mkdir", path=absolute(path))
 
-    def move(self, old_path: str, new_path: str) -> EntryInfo:
+    def move(self, old_path: StrPath, new_path: StrPath) -> EntryInfo:
         """Moves a file or a directory."""
         return build(EntryInfo, self._post("/move", **_from_to(old_path, new_path)))
 
-    def copy(self, old_path: str, new_path: str) -> None:
+    def copy(self, old_path: StrPath, new_path: StrPath) -> None:
         """Copies a file or a directory."""
         self._post("/copy", **_from_to(old_path, new_path))
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: StrPath) -> None:
         """Removes a file, or a directory with everything in it."""
         self._transport.json("DELETE", self._base, params={"path": absolute(path)})
 
     @contextmanager
     def watch(
-        self, path: str = "/workspace", *, recursive: bool = False
+        self, path: StrPath = "/workspace", *, recursive: bool = False
     ) -> Iterator[Iterator[FileChange]]:
         """Follows changes: `with sb.files.watch(path) as changes: ...`. What happens after the `with` is seen."""
         params = {"path": absolute(path), "recursive": recursive}
@@ -145,12 +156,12 @@ class Files:
             yield changes
 
     @contextmanager
-    def archive(self, path: str = "/workspace") -> Iterator[Iterator[bytes]]:
+    def archive(self, path: StrPath = "/workspace") -> Iterator[Iterator[bytes]]:
         """Gives a tree as a tar archive, in pieces."""
         with self._transport.bytes("GET", self._base + "/archive", params={"path": absolute(path)}) as pieces:
             yield pieces
 
-    def extract(self, path: str, archive: Data) -> Dict[str, Any]:
+    def extract(self, path: StrPath, archive: Data) -> Dict[str, Any]:
         """Unpacks a tar archive into a directory. Returns what was done and left out."""
         content, _ = sized(archive)
         answer = self._transport.json(
@@ -185,19 +196,20 @@ def _changes(events: Iterator[Event]) -> _Changes:
     return _Changes(events)
 
 
-def absolute(path: str) -> str:
+def absolute(path: StrPath) -> str:
     """Returns a path as the server takes it: a relative one is below the directory where commands start."""
+    path = path_text(path)
     return path if path.startswith("/") else f"/workspace/{path}"
 
 
-def _text(path: str, content: bytes) -> str:
+def _text(path: StrPath, content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         raise RingfenceError(f"{path} is no text in UTF-8: {error.reason} at {error.start}", 'pass `format="bytes"`') from error
 
 
-def _from_to(old_path: str, new_path: str) -> Dict[str, str]:
+def _from_to(old_path: StrPath, new_path: StrPath) -> Dict[str, str]:
     return {"from": absolute(old_path), "to": absolute(new_path)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Optional
 
+from .._arguments import check_callbacks
 from ..errors import ServerGone
 from ..models import build
 from ..operations import ImageInfo, PulledImage, PullProgress
@@ -31,6 +32,7 @@ class Images:
         `on_progress` is called at each percent of a layer. Raises `InvalidArguments` if the registry has no such image, or it is
         none, `Busy` while two others are being pulled, `LimitExceeded` if there is no room.
         """
+        check_callbacks(on_progress=on_progress)
         with self._transport.events("POST", "/images", json={"reference": reference}) as events:
             for event in events:
                 if event.name == "progress" and on_progress is not None:

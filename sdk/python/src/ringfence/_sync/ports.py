@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Callable, Optional
 
 from .._forward import HOST, forwarding_on_a_thread
+from .._arguments import check_callbacks, number
 from ..errors import RingfenceError
 from ..models import ForwardedPort, SandboxInfo, build
 from .transport import Transport
@@ -36,9 +37,10 @@ class Ports:
         has sent its end once the program has sent nothing for 60 s. `on_error` is called with the reason, after the reset; the
         end of the `with` raises the first exception of it.
         """
+        check_callbacks(on_error=on_error)
         info = build(SandboxInfo, self._transport.json("GET", self._base))
         if not info.ports:
             raise RingfenceError("the sandbox was created without ports", "create one with `Sandbox(ports=True)`")
-        path = f"{self._base}/ports/{int(port)}"
+        path = f"{self._base}/ports/{number(port, 'port')}"
         with forwarding_on_a_thread(self._transport.address, path, host, local_port, on_error) as address:
             yield address

@@ -7,10 +7,12 @@ import os
 from contextlib import contextmanager
 from typing import Any, Iterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
+from .._arguments import StrPath, check_callbacks, check_known, language_of, named, texts, unexpected
+from .._blocks import OnlyPlain, not_ended
 from .._events import Kept, Texts
 from .._packages import key_of
 from .._path import segment
-from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
+from ..errors import InvalidArguments, NotFound, RingfenceError, ServerGone, ServerUnavailable
 from ..models import Context, Execution, LifeEvent, Result, SandboxInfo, Seconds, SnapshotInfo, build, execution
 from .callbacks import called
 from .client import Client
@@ -20,6 +22,9 @@ from .life import life_events
 from .ports import Ports
 
 OnText = Callable[[str], Any]
+
+CONNECTION = ("url", "api_key", "socket", "autostart", "plain_http")
+"""Arguments of a client."""
 
 MAX_OUTPUT = 8 << 20
 """Characters kept of each stream of code."""
@@ -33,14 +38,14 @@ class Contexts:
         self._base = base + "/contexts"
 
     def create(
-        self, language: str = "python", *, cwd: Optional[str] = None, user: Optional[str] = None
+        self, language: str = "python", *, cwd: Optional[StrPath] = None, user: Optional[str] = None
     ) -> Context:
         """Starts an interpreter.
 
         `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. Raises `NotFound` if there is
         no such user, `NotSupported` in another sandbox.
         """
-        body = {"language": language, "cwd": cwd, "user": user}
+        body = {"language": language_of(language), "cwd": cwd, "user": user}
         return build(Context, self._transport.json("POST", self._base, json=body))
 
     def list(self) -> List[Context]:
@@ -56,7 +61,7 @@ class Contexts:
         self._transport.json("POST", f"{self._base}/{_id(context)}/interrupt")
 
 
-class Sandbox:
+class Sandbox(OnlyPlain):
     """A sandbox, which stays until it is killed, its time is up, or the server ends.
 
     `with` creates it and kills it in the end. The options are the members of `POST /v1/sandboxes`: sizes are bytes or
@@ -93,9 +98,9 @@ class Sandbox:
             "disk": disk,
             "cpus": cpus,
             "pids": pids,
-            "env": dict(env) if env else None,
-            "metadata": dict(metadata) if metadata else None,
-            "allowed_hosts": list(allowed_hosts) if allowed_hosts else None,
+            "env": named(env, "env"),
+            "metadata": named(metadata, "metadata"),
+            "allowed_hosts": texts(allowed_hosts or (), "allowed_hosts") or None,
             "runtime": runtime,
             "image": image,
             "ports": ports or None,
@@ -104,15 +109,18 @@ class Sandbox:
             "fence": fence,
             "on_expiry": on_expiry,
         }
+        check_known(type(self).__name__, connection, [*self._options, "client", *CONNECTION])
         self._adopt_client(client, connection)
         self._id: Optional[str] = None
+        self._name = name
         self._kill_at_exit = True
         self._process = os.getpid()
         self._open()
 
     def _adopt_client(self, client: Optional[Client], connection: Dict[str, Any]) -> None:
+        self._depth = 0
         self._owns_client = client is None
-        self._client = client or Client(**connection)
+        self._client = _client_of(client, connection)
 
     def _open(self) -> None:
         if self._id is not None:
@@ -133,7 +141,7 @@ class Sandbox:
 
     def _adopt(self, info: SandboxInfo) -> None:
         transport, base = self._client._transport, f"/sandboxes/{segment(info.id)}"
-        self._id, self._base = info.id, base
+        self._id, self._base, self._name = info.id, base, info.name
         self.files = Files(transport, base)
         self.commands = Commands(transport, base)
         self.pty = Pty(self.commands)
@@ -152,8 +160,10 @@ class Sandbox:
         cls, sandbox_id: str, *, client: Optional[Client] = None, **connection: Any
     ) -> Sandbox:
         """Returns the sandbox with this id or name. Leaving its `with` does not kill it."""
+        check_known(f"{cls.__name__}.connect", connection, ["client", *CONNECTION])
         sandbox = cls.__new__(cls)
         sandbox._options = {}
+        sandbox._id = sandbox._name = None
         sandbox._adopt_client(client, connection)
         sandbox._kill_at_exit = False
         try:
@@ -173,8 +183,9 @@ class Sandbox:
         **connection: Any,
     ) -> List[SandboxInfo]:
         """Lists the sandboxes, the oldest first; `metadata` selects those with these labels."""
-        own = client or Client(**connection)
-        params = {f"metadata.{name}": value for name, value in (metadata or {}).items()}
+        check_known(f"{cls.__name__}.list", connection, ["metadata", "client", *CONNECTION])
+        params = {f"metadata.{name}": value for name, value in (named(metadata, "metadata") or {}).items()}
+        own = _client_of(client, connection)
         try:
             answer = own._transport.json("GET", "/sandboxes", params=params)
         finally:
@@ -188,37 +199,63 @@ class Sandbox:
             raise RingfenceError("the sandbox is not created yet", "use `with`, or `Sandbox.create()`")
         return self._id
 
+    def __repr__(self) -> str:
+        closed = ", closed" if self._client._transport.is_closed else ""
+        server = f"server={str(self._client._transport.address)!r}{closed}"
+        if self._id is None:
+            return f"{type(self).__name__}({self._name!r}, not created, {server})"
+        return f"{type(self).__name__}(id={self._id!r}, name={self._name!r}, {server})"
+
     def __enter__(self) -> Sandbox:
         self._open()
+        self._depth += 1
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *raised: Any) -> None:
+        self._depth -= 1
+        # An outer `with` of the same sandbox goes on.
+        if self._depth > 0:
+            return
+        try:
+            self._end()
+        except RingfenceError as error:
+            # What the block raised comes first.
+            if not raised or raised[0] is None:
+                raise
+            not_ended(self, error)
+        finally:
+            self.close()
+
+    def _end(self) -> None:
         # A fork that leaves the `with` leaves the sandbox to the process that created it.
         if not self._kill_at_exit or self._process != os.getpid():
-            self.close()
             return
         try:
             self.kill()
         except (ServerGone, ServerUnavailable):
             # Its sandboxes end with it.
             pass
-        finally:
-            self.close()
 
     def close(self) -> None:
-        """Closes the connections. The sandbox stays."""
+        """Closes the connections. The sandbox stays, unless its `with` is left later."""
         self._close_client()
+
 
     def _close_client(self) -> None:
         if self._owns_client:
             self._client.close()
 
     def kill(self) -> bool:
-        """Ends the sandbox with everything in it. Returns `False` if it is gone."""
+        """Ends the sandbox with everything in it, also after `close`. Returns `False` if it is gone."""
+        path, closed = f"/sandboxes/{segment(self.sandbox_id)}", self._client._transport.is_closed
+        client = self._client._another() if closed else self._client
         try:
-            self._client._transport.json("DELETE", f"/sandboxes/{segment(self.sandbox_id)}")
+            client._transport.json("DELETE", path)
         except NotFound:
             return False
+        finally:
+            if closed:
+                client.close()
         return True
 
     def get_info(self) -> SandboxInfo:
@@ -266,6 +303,7 @@ class Sandbox:
         # It outlives this one, whose own connections end with it.
         copy._owns_client = self._owns_client
         copy._client = self._client._another() if self._owns_client else self._client
+        copy._depth = 0
         copy._kill_at_exit = True
         copy._process = os.getpid()
         copy._adopt(info)
@@ -308,9 +346,10 @@ class Sandbox:
         `user` is one as `contexts.create` takes it: each has default interpreters of its own, and with `context` it must be that
         one's. An exception of the code is `error` of what this returns. Cancelling the call interrupts the code.
         """
+        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result)
         body = {
             "code": code,
-            "language": language,
+            "language": language_of(language),
             "context": context.id if isinstance(context, Context) else context,
             "user": user,
             "timeout": timeout,
@@ -342,6 +381,17 @@ class Sandbox:
                     ended = execution(event.data, kept["stdout"].pieces, kept["stderr"].pieces, truncated)
                     return _shown(ended, on_result)
         raise ServerGone("the stream of output ended before the code")
+
+
+def _client_of(client: Optional[Client], connection: Mapping[str, Any]) -> Client:
+    """Returns the client that the caller names, or a new one."""
+    if client is None:
+        return Client(**connection)
+    if not isinstance(client, Client):
+        raise unexpected("an `Client`", "client", client)
+    if connection:
+        raise InvalidArguments(f"`client` and `{next(iter(connection))}` exclude each other", "pass one of them")
+    return client
 
 
 def _shown(ended: Execution, on_result: Optional[Callable[[Result], Any]]) -> Execution:
