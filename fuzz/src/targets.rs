@@ -19,7 +19,7 @@ use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 use ringfence_gateway_protocol as gateway;
 use ringfence_jupyter::{Incoming, Protocol};
 use ringfence_multipart::Form;
-use ringfence_packages::Requirement;
+use ringfence_packages::{Ecosystem, Requirement};
 use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
     UserScope, shell,
@@ -278,7 +278,8 @@ fn policy_values(input: &[u8]) {
     stable::<Pids>(text);
     stable::<Mount>(text);
     stable::<Requirement>(text);
-    let _ = ringfence_packages::parse_list(text);
+    let _ = Requirement::npm(text).map(|npm| assert_eq!(Requirement::npm(&npm.to_string()), Ok(npm)));
+    let _ = [Ecosystem::Python, Ecosystem::Npm].map(|of| ringfence_packages::parse_list(of, text).is_ok());
     let _ = text.parse::<EnvName>();
     let _ = text.parse::<Scope>();
 }

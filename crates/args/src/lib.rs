@@ -205,7 +205,7 @@ pub enum Command {
     /// List and print stored runs.
     #[command(subcommand)]
     Artifacts(ArtifactsCommand),
-    /// List and remove the Python packages that are kept for `run --with`.
+    /// List and remove the packages that are kept for `run --with`.
     #[command(subcommand, after_help = packages::EXAMPLES)]
     Packages(PackagesCommand),
     /// Verify or print the log of every tool call.
@@ -316,8 +316,9 @@ pub struct RunArgs {
     /// Set an environment variable of the program, as NAME=VALUE; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, help_heading = "Access")]
     pub env: Vec<(EnvName, String)>,
-    /// Install these Python packages for the program, such as `pandas,seaborn==0.13`; may be repeated. They are kept, and
-    /// installed in a fence that reaches the index alone (`packages.index`).
+    /// Install these packages for the program, such as `pandas,seaborn==0.13` for Python and `lodash@4` for JavaScript; may
+    /// be repeated. They are kept, and installed in a fence that reaches the index alone (`packages.index`,
+    /// `packages.npm_registry`).
     #[arg(
         long,
         value_name = "PKG,…",

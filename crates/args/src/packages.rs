@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   ringfence run --with pandas,seaborn==0.13 chart.py    installs them once, in a fence, and keeps them
+  ringfence run --with lodash@4,@scope/name@^2 report.mjs
   ringfence packages ls
   ringfence packages rm 3f2a91c04b7d
   ringfence packages rm --all";

@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use ringfence::packages::{Checkout, Installer, Requirement, parse_list};
+use ringfence::packages::{Checkout, Installer, Requirement, named};
 use ringfence::{Failure, local, settings};
 use ringfence_exec::local::Warmth;
-use ringfence_policy::Scope;
+use ringfence_policy::{Language, Scope};
 use ringfence_tools::toolbox::Surface;
 use tokio::sync::watch;
 
@@ -14,27 +14,14 @@ use crate::backend::{self, Prepared};
 use crate::context::Context;
 use ringfence_gateway_protocol::interrupted;
 
-/// Returns the packages that `--with` names, each once.
-pub(crate) fn named(names: &[String]) -> Result<Vec<Requirement>, Failure> {
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    parse_list(&names.join(",")).map_err(|error| {
-        Failure::usage(
-            format!("--with: {error}"),
-            "name packages as in `--with pandas,seaborn==0.13`",
-        )
-    })
-}
-
-/// Provides the packages that the options name. The server opens them by their key, for a sandbox or a
+/// Provides the Python packages that the options name. The server opens them by their key, for a sandbox or a
 /// session. `None` without packages.
 pub(crate) async fn provide(
     names: &[String],
     scope: &Scope,
     context: &Context,
 ) -> anyhow::Result<Option<Checkout>> {
-    let packages = named(names)?;
+    let packages = named(names, Language::Python)?;
     if packages.is_empty() {
         return Ok(None);
     }
@@ -66,7 +53,10 @@ pub(crate) async fn provide(
 pub(crate) fn announce(packages: &[Requirement], installer: &Installer, context: &Context) {
     if io::stderr().is_terminal() {
         let names: Vec<String> = packages.iter().map(ToString::to_string).collect();
-        let index = installer.index();
+        let index = packages
+            .first()
+            .map(|first| installer.index_of(first.ecosystem()));
+        let index = index.map(ToString::to_string).unwrap_or_default();
         context
             .ui
             .note(&format!("installing {} from {index}", names.join(", ")));

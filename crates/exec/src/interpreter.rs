@@ -183,8 +183,11 @@ fn javascript(path: &Path, kind: JavascriptKind) -> Option<Javascript> {
         JavascriptKind::Deno => name.starts_with("deno"),
     };
     let dir = executable.parent()?.to_owned();
+    // npm lies beside the directory of the program, not in it.
+    let npm = dir.parent().map(|prefix| prefix.join("lib/node_modules/npm"));
+    let shown = std::iter::once(dir).chain(npm.filter(|npm| npm.is_dir()));
     genuine.then(|| Javascript {
-        prefix_dirs: visible(vec![dir]),
+        prefix_dirs: visible(shown.collect()),
         executable,
         kind,
     })

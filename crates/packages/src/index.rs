@@ -6,15 +6,30 @@ use std::str::FromStr;
 use ringfence_network::fetch::{ParseUrlError, Scheme, Url};
 use ringfence_policy::HostPattern;
 
-/// The public index of Python, and the host that its pages link to.
-pub const PUBLIC: &str = "https://pypi.org/simple";
-const PUBLIC_FILES: &str = "files.pythonhosted.org:443";
+use crate::ecosystem::Ecosystem;
 
-/// An index of packages: its URL (PEP 503), and further hosts that its pages link to.
+/// An index of packages: its URL (PEP 503, or that of a registry of npm), and further hosts that its pages link to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Index {
+    ecosystem: Ecosystem,
     url: Url,
     hosts: Vec<HostPattern>,
+}
+
+/// The index of each ecosystem.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Indexes {
+    pub python: Index,
+    pub npm: Index,
+}
+
+impl Indexes {
+    pub const fn of(&self, ecosystem: Ecosystem) -> &Index {
+        match ecosystem {
+            Ecosystem::Python => &self.python,
+            Ecosystem::Npm => &self.npm,
+        }
+    }
 }
 
 /// Access to the packages of an index.
@@ -31,16 +46,25 @@ impl Index {
     ///
     /// # Errors
     /// If the URL cannot be used.
-    pub fn new(url: &str, mut hosts: Vec<HostPattern>) -> Result<Self, ParseUrlError> {
+    pub fn new(ecosystem: Ecosystem, url: &str, mut hosts: Vec<HostPattern>) -> Result<Self, ParseUrlError> {
         let url = Url::from_str(url.trim_end_matches('/'))?;
-        if is_public(&url) {
-            hosts.extend(PUBLIC_FILES.parse::<HostPattern>());
+        if is_public(ecosystem, &url) {
+            let files = ecosystem.facts().public_files.map(str::parse::<HostPattern>);
+            hosts.extend(files.and_then(Result::ok));
         }
-        Ok(Self { url, hosts })
+        Ok(Self {
+            ecosystem,
+            url,
+            hosts,
+        })
+    }
+
+    pub const fn ecosystem(&self) -> Ecosystem {
+        self.ecosystem
     }
 
     pub fn access(&self) -> Access {
-        match is_public(&self.url) {
+        match is_public(self.ecosystem, &self.url) {
             true => Access::Public,
             false => Access::Private,
         }
@@ -52,8 +76,8 @@ impl Index {
         own.into_iter().chain(self.hosts.iter().cloned()).collect()
     }
 
-    /// Returns the host and port for pip's `--trusted-host`, because the index is reached without TLS up to
-    /// the proxy.
+    /// Returns the host and port if the index is reached without TLS up to the proxy: for pip's `--trusted-host`,
+    /// and npm's `--replace-registry-host`.
     pub(crate) fn without_tls(&self) -> Option<String> {
         (self.url.scheme == Scheme::Http).then(|| self.url.authority())
     }
@@ -66,8 +90,9 @@ impl fmt::Display for Index {
     }
 }
 
-fn is_public(url: &Url) -> bool {
-    url.to_string() == PUBLIC
+fn is_public(ecosystem: Ecosystem, url: &Url) -> bool {
+    let public = ecosystem.public().parse::<Url>();
+    public.is_ok_and(|public| public.to_string() == url.to_string())
 }
 
 #[cfg(test)]
@@ -76,9 +101,9 @@ mod tests {
 
     #[test]
     fn only_the_hosts_of_an_index_are_reached() {
-        let check = |url: &str, hosts: &[&str], expected: &[&str], access: Access| {
+        let checked = |ecosystem, url: &str, hosts: &[&str], expected: &[&str], access: Access| {
             let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
-            let index = Index::new(url, hosts).unwrap();
+            let index = Index::new(ecosystem, url, hosts).unwrap();
             let allowed: Vec<String> = index.allowed().iter().map(ToString::to_string).collect();
             assert_eq!(
                 (allowed.as_slice(), index.access()),
@@ -89,16 +114,34 @@ mod tests {
                 "{url}"
             );
         };
+        let check = |url: &str, hosts: &[&str], expected: &[&str], access: Access| {
+            checked(Ecosystem::Python, url, hosts, expected, access);
+        };
+        let npm = "registry.npmjs.org:443";
+        checked(
+            Ecosystem::Npm,
+            "https://registry.npmjs.org/",
+            &[],
+            &[npm],
+            Access::Public,
+        );
+        checked(
+            Ecosystem::Npm,
+            "https://pypi.org/simple",
+            &[],
+            &["pypi.org:443"],
+            Access::Private,
+        );
         check(
             "https://pypi.org/simple",
             &[],
-            &["pypi.org:443", PUBLIC_FILES],
+            &["pypi.org:443", "files.pythonhosted.org:443"],
             Access::Public,
         );
         check(
             "https://pypi.org/simple/",
             &[],
-            &["pypi.org:443", PUBLIC_FILES],
+            &["pypi.org:443", "files.pythonhosted.org:443"],
             Access::Public,
         );
         check("https://pypi.org/other", &[], &["pypi.org:443"], Access::Private);
@@ -118,7 +161,7 @@ mod tests {
             ("file:///srv/wheels", ParseUrlError::Scheme),
             ("index.test", ParseUrlError::Malformed),
         ] {
-            assert_eq!(Index::new(url, Vec::new()).unwrap_err(), expected);
+            assert_eq!(Index::new(Ecosystem::Npm, url, Vec::new()).unwrap_err(), expected);
         }
     }
 }

@@ -5,23 +5,25 @@ use std::io::{self, Read};
 use ringfence_exec::local::{Chunk, Connection, Fence, Stream};
 use ringfence_exec::runner::{Hooks, RunSpec, Runner};
 use ringfence_policy::{
-    Bytes, Cidr, Cpus, EgressPolicy, ExecutionResult, Language, Limits, Network, Outcome, PACKAGES, Pids,
-    Request, Scope, Target, Timeout,
+    Bytes, Cidr, Cpus, EgressPolicy, ExecutionResult, Limits, Network, Outcome, Pids, Request, Scope, Target,
+    Timeout,
 };
 use tokio::sync::{mpsc, watch};
 
+use crate::ecosystem::Ecosystem;
 use crate::error::{Error, InstallError, StoreError};
+use crate::failure;
 use crate::index::Index;
 use crate::requirement::Requirement;
 use crate::store::Staging;
 use crate::tree::{self, Tree, TreeError};
 
-/// The program of the guest that installs.
-const INSTALL: &str = include_str!("../python/install.py");
-/// Exit status of a guest without pip.
+/// Exit status of a guest without an installer.
 const NO_INSTALLER: i32 = 3;
 /// Exit status after a package that brought the metadata of another.
 const FOREIGN_METADATA: i32 = 5;
+/// Exit status of a guest in an interpreter that has another installer.
+const OTHER_ENGINE: i32 = 6;
 
 /// Capacity of the queue of output chunks.
 const IN_FLIGHT: usize = 16;
@@ -52,13 +54,15 @@ pub(crate) struct Installation<'a> {
 impl Installation<'_> {
     /// Returns the specification of the guest that installs.
     pub(crate) fn spec(self) -> RunSpec {
+        let facts = self.index.ecosystem().facts();
+        let (name, code) = facts.program;
         let index = [
             self.index.to_string(),
             self.index.without_tls().unwrap_or_else(|| "-".to_owned()),
-            PACKAGES.to_owned(),
+            facts.place.to_owned(),
         ];
         let request = Request {
-            name: "install.py".to_owned(),
+            name: name.to_owned(),
             args: index
                 .into_iter()
                 .chain(self.requirements.iter().map(ToString::to_string))
@@ -69,7 +73,7 @@ impl Installation<'_> {
                 private_networks: self.private_networks.to_vec(),
             }),
             scope: self.scope.clone(),
-            ..Request::new(Language::Python, INSTALL)
+            ..Request::new(facts.language, code)
         };
         // Code of strangers is installed in the fence alone, whatever runs may do without.
         let fence = match self.fence {
@@ -87,9 +91,10 @@ impl Installation<'_> {
         cancelled: Option<watch::Receiver<bool>>,
     ) -> Result<(Staging, Tree), Error> {
         let (output, chunks) = mpsc::channel(IN_FLIGHT);
+        let ecosystem = self.index.ecosystem();
         // The lock stays with the thread that writes, even if nobody waits for it any more.
         let unpacking = tokio::task::spawn_blocking(move || {
-            let tree = tree::unpack(Archive::new(chunks), &staging.site_packages());
+            let tree = tree::unpack(Archive::new(chunks), &staging.site_packages(), ecosystem);
             (staging, tree)
         });
         let connection = Connection {
@@ -100,25 +105,30 @@ impl Installation<'_> {
         let spec = self.spec();
         let result = runner.run(&spec, Hooks::default(), connection).await;
         let (staging, tree) = unpacking.await.map_err(StoreError::Panicked)?;
-        Ok((staging, installed(&result?, tree)?))
+        Ok((staging, installed(ecosystem, &result?, tree)?))
     }
 }
 
 /// Returns the tree of an installation that succeeded.
-fn installed(result: &ExecutionResult, tree: Result<Tree, TreeError>) -> Result<Tree, InstallError> {
+fn installed(
+    ecosystem: Ecosystem,
+    result: &ExecutionResult,
+    tree: Result<Tree, TreeError>,
+) -> Result<Tree, InstallError> {
     match (result.meta.outcome, result.exit_code) {
         // The guest could not go on because we had stopped reading.
         (Outcome::Exited | Outcome::Signalled, code) if code != 0 && is_refused(&tree) => {
             tree.map_err(InstallError::Tree)
         }
         (Outcome::Exited, 0) => tree.map_err(InstallError::Tree),
-        (Outcome::Exited, NO_INSTALLER) => Err(InstallError::NoInstaller),
+        (Outcome::Exited, NO_INSTALLER) => Err(InstallError::NoInstaller(ecosystem)),
+        (Outcome::Exited, OTHER_ENGINE) => Err(InstallError::OtherEngine(ecosystem)),
         (Outcome::Exited, FOREIGN_METADATA) => Err(InstallError::ForeignMetadata),
         (Outcome::TimedOut, _) => Err(InstallError::TimedOut(limits().timeout)),
         (Outcome::MemoryExceeded, _) => Err(InstallError::Memory(limits().memory)),
         (Outcome::Cancelled, _) => Err(InstallError::Cancelled),
         (Outcome::Exited | Outcome::Signalled | Outcome::Blocked | Outcome::Unknown, _) => {
-            Err(InstallError::of(result, limits().disk))
+            Err(failure::classify(ecosystem, result, limits().disk))
         }
     }
 }
@@ -167,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_installation_reaches_the_index_alone() {
-        let index = Index::new("https://index.test/simple", Vec::new()).unwrap();
+        let index = Index::new(Ecosystem::Python, "https://index.test/simple", Vec::new()).unwrap();
         let requirements = ["b==1".parse().unwrap()];
         let installation = Installation {
             index: &index,

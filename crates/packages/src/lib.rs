@@ -1,10 +1,11 @@
-//! Installs Python packages in a fence, and keeps them for runs.
+//! Installs packages in a fence, and keeps them for runs.
 //!
 //! A package is untrusted code. Nothing of it is executed, imported or trusted outside a fence: a guest
 //! installs it in a fence that reaches only the index, and writes an archive. [`tree`] unpacks the archive
 //! within limits into a directory that guests see read-only.
 //!
 //! - [`requirement`]: names and versions that a caller asks for; [`index`]: the place that they come from
+//! - [`ecosystem`]: facts in which the packages of Python and those of npm differ
 //! - [`install`]: the fenced installation; [`tree`]: its files on this machine
 //! - [`store`]: environments on disk, found by request, shared by content, removed when unused
 //! - [`packages`]: from requirements to an environment, kept or new
@@ -12,7 +13,9 @@
 #![forbid(unsafe_code)]
 
 mod digest;
+pub mod ecosystem;
 mod error;
+mod failure;
 pub mod index;
 mod install;
 mod locks;
@@ -23,9 +26,10 @@ pub mod store;
 mod tree;
 
 pub use digest::Digest;
+pub use ecosystem::Ecosystem;
 pub use error::{Error, InstallError, StoreError};
-pub use index::Index;
+pub use index::{Index, Indexes};
 pub use packages::Packages;
-pub use requirement::{Requirement, parse_list};
+pub use requirement::{Requirement, check_list, parse_list};
 pub use sessions::SessionPackages;
 pub use store::{Checkout, EnvironmentInfo, Keep, Store};

@@ -11,23 +11,19 @@ use ringfence_policy::{Cidr, Scope};
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::digest::Digest;
+use crate::ecosystem::Ecosystem;
 use crate::error::{Error, InstallError, StoreError};
-use crate::index::{Access, Index};
+use crate::index::{Access, Index, Indexes};
 use crate::install::Installation;
 use crate::requirement::Requirement;
 use crate::store::{Checkout, Publication, Staging, Store};
 use crate::tree::Tree;
 
-/// Version of the layout of environments. Increase it when an installation writes other files.
-const LAYOUT: &str = "1";
-
-const OLD: &str = "the packages were chosen more than a week ago, and the index could not be reached now";
-
 /// Provides environments of packages. Clones install one at a time.
 #[derive(Debug, Clone)]
 pub struct Packages {
     store: Store,
-    index: Index,
+    indexes: Indexes,
     /// Address ranges that the user opened to programs.
     private_networks: Vec<Cidr>,
     /// Held by the task that installs, so that those which wait take no thread each.
@@ -37,23 +33,25 @@ pub struct Packages {
 /// Packages for a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs<'a> {
+    /// Ecosystem of the requirements.
+    pub ecosystem: Ecosystem,
     pub requirements: &'a [Requirement],
     pub scope: &'a Scope,
     pub fence: Fence,
 }
 
 impl Packages {
-    pub fn new(store: Store, index: Index, private_networks: Vec<Cidr>) -> Self {
+    pub fn new(store: Store, indexes: Indexes, private_networks: Vec<Cidr>) -> Self {
         Self {
             store,
-            index,
+            indexes,
             private_networks,
             turn: Arc::default(),
         }
     }
 
-    pub const fn index(&self) -> &Index {
-        &self.index
+    pub const fn index_of(&self, ecosystem: Ecosystem) -> &Index {
+        self.indexes.of(ecosystem)
     }
 
     /// Returns an environment with the packages: a stored one, or a new one that `runner` installs. If the
@@ -73,8 +71,8 @@ impl Packages {
     ) -> Result<Checkout, Error> {
         let installation = self.installation(needs);
         let interpreter = runner.backend().fingerprint(&installation.spec());
-        let interpreter = interpreter.ok_or(Error::NoPython)?;
-        let origin = self.origin(&interpreter, needs.scope)?;
+        let interpreter = interpreter.ok_or(Error::NoInterpreter(needs.ecosystem))?;
+        let origin = origin(installation.index, &interpreter, needs.scope)?;
         let request = request(&origin, needs.requirements);
         if let Some(kept) = self.store.recent(&request, SystemTime::now())? {
             return Ok(kept);
@@ -89,17 +87,17 @@ impl Packages {
             return Ok(kept);
         }
         let (staging, tree) = match installation.run(staging, runner, cancelled).await {
-            Err(Error::Install(InstallError::Unreachable(why))) => {
+            Err(Error::Install(why @ InstallError::Unreachable { .. })) => {
                 let old = self.store.any(&request)?;
-                return old
-                    .map(|old| old.with_warning(format!("{OLD}: {why}")))
-                    .ok_or(InstallError::Unreachable(why).into());
+                let warning = format!("the packages were chosen more than a week ago; now {why}");
+                return old.map(|old| old.with_warning(warning)).ok_or(why.into());
             }
             installed => installed?,
         };
         let publication = Publication {
             request,
             key: Digest::of([origin.as_str().as_bytes(), tree.digest.as_str().as_bytes()]),
+            ecosystem: needs.ecosystem,
             interpreter,
         };
         self.publish(staging, tree, publication).await
@@ -127,31 +125,30 @@ impl Packages {
 
     fn installation<'a>(&'a self, needs: Needs<'a>) -> Installation<'a> {
         Installation {
-            index: &self.index,
+            index: self.index_of(needs.ecosystem),
             private_networks: &self.private_networks,
             requirements: needs.requirements,
             scope: needs.scope,
             fence: needs.fence,
         }
     }
+}
 
-    /// Digests the origin of an environment: interpreter, machine, index and, unless the index is public, the
-    /// scope.
-    fn origin(&self, interpreter: &Fingerprint, scope: &Scope) -> Result<Digest, Error> {
-        let interpreter = serde_json::to_vec(interpreter).map_err(|_| Error::NoPython)?;
-        let owner = match self.index.access() {
-            Access::Public => "",
-            Access::Private => scope.as_str(),
-        };
-        let index = self.index.to_string();
-        Ok(Digest::of([
-            LAYOUT.as_bytes(),
-            std::env::consts::ARCH.as_bytes(),
-            interpreter.as_slice(),
-            index.as_bytes(),
-            owner.as_bytes(),
-        ]))
-    }
+/// Digests the origin of an environment: interpreter, machine, index and, unless the index is public, the scope.
+fn origin(index: &Index, interpreter: &Fingerprint, scope: &Scope) -> Result<Digest, Error> {
+    let ecosystem = index.ecosystem();
+    let interpreter = serde_json::to_vec(interpreter).map_err(|_| Error::NoInterpreter(ecosystem))?;
+    let owner = match index.access() {
+        Access::Public => "",
+        Access::Private => scope.as_str(),
+    };
+    Ok(Digest::of([
+        ecosystem.facts().layout.as_bytes(),
+        std::env::consts::ARCH.as_bytes(),
+        interpreter.as_slice(),
+        index.to_string().as_bytes(),
+        owner.as_bytes(),
+    ]))
 }
 
 /// Digests a request for packages, independent of their order and spelling.
@@ -169,8 +166,12 @@ mod tests {
 
     #[test]
     fn a_request_is_the_same_in_every_spelling() {
-        let of =
-            |text: &str, origin: &str| request(&Digest::of([origin.as_bytes()]), &parse_list(text).unwrap());
+        let of = |text: &str, origin: &str| {
+            request(
+                &Digest::of([origin.as_bytes()]),
+                &parse_list(Ecosystem::Python, text).unwrap(),
+            )
+        };
         assert_eq!(of("a,b==1", "x"), of("B == 1, A", "x"));
         assert_ne!(of("a", "x"), of("a", "y"));
         assert_ne!(of("a", "x"), of("a==1", "x"));

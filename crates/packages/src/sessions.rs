@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::digest::Digest;
+use crate::ecosystem::Ecosystem;
 use crate::error::{Error, StoreError};
 use crate::store::{Checkout, Store};
 
@@ -114,9 +115,8 @@ impl SessionPackages {
         fence: Fence,
         key: &Digest,
     ) -> Result<(), backend::Error> {
-        let python = self.local.fingerprint(Language::Python);
-        let python = python.ok_or_else(|| refused(Error::NoPython))?;
-        let opened = self.store.open(key, &python).map_err(refused)?;
+        let opened = self.store.open(key, |ecosystem| self.python(ecosystem));
+        let opened = opened.map_err(refused)?;
         let checkout = opened.ok_or_else(|| refused(StoreError::Gone))?;
         checkout.add_to(&mut request.mounts, &mut request.env);
         let _making = self.keep(checkout, &request.scope, id);
@@ -132,12 +132,19 @@ impl SessionPackages {
         let (Some(session), Some(mount), Target::Local) = (&request.session, mount, &spec.target) else {
             return Ok(None);
         };
-        let Some(python) = self.local.fingerprint(Language::Python) else {
-            return Ok(None);
-        };
-        let opened = self.store.open_directory(&mount.host, &python);
+        let opened = self
+            .store
+            .open_directory(&mount.host, |ecosystem| self.python(ecosystem));
         let opened = opened.map_err(refused)?;
         Ok(opened.map(|checkout| self.keep(checkout, &request.scope, session)))
+    }
+
+    /// Returns the fingerprint of the interpreter of sessions, if packages of this ecosystem are for it.
+    fn python(&self, ecosystem: Ecosystem) -> Option<Fingerprint> {
+        let is_python = ecosystem == Ecosystem::Python;
+        is_python
+            .then(|| self.local.fingerprint(Language::Python))
+            .flatten()
     }
 
     fn keep(&self, checkout: Checkout, scope: &Scope, session: &SessionId) -> Evaluating {

@@ -18,10 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_exec::backend::Fingerprint;
-use ringfence_policy::{Bytes, EnvName, Mount, PACKAGES};
+use ringfence_policy::{Bytes, EnvName, Mount};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::ecosystem::Ecosystem;
 use crate::error::StoreError;
 use crate::locks::{InstallLock, UseLock, created};
 use crate::tree::Tree;
@@ -60,6 +61,7 @@ pub struct Store {
 #[derive(Debug)]
 pub struct Checkout {
     pub key: Digest,
+    pub ecosystem: Ecosystem,
     /// Directory that guests see.
     pub site_packages: PathBuf,
     /// Names and versions, in order.
@@ -70,12 +72,14 @@ pub struct Checkout {
 }
 
 impl Checkout {
-    /// Adds the mount of the packages, and the variable by which interpreters find it.
+    /// Adds the mount of the packages, and the variable by which interpreters find it if they need one.
     pub fn add_to(&self, mounts: &mut Vec<Mount>, env: &mut Vec<(EnvName, String)>) {
-        mounts.push(Mount::packages(self.site_packages.clone()));
-        match env.iter_mut().find(|(name, _)| name.as_str() == PYTHONPATH) {
-            Some((_, path)) => *path = format!("{path}:{PACKAGES}"),
-            None => env.extend(PYTHONPATH.parse().map(|name| (name, PACKAGES.to_owned()))),
+        let facts = self.ecosystem.facts();
+        mounts.push(Mount::packages(self.site_packages.clone(), facts.place));
+        let Some(variable) = facts.search_path else { return };
+        match env.iter_mut().find(|(name, _)| name.as_str() == variable) {
+            Some((_, path)) => *path = format!("{path}:{}", facts.place),
+            None => env.extend(variable.parse().map(|name| (name, facts.place.to_owned()))),
         }
     }
 
@@ -86,8 +90,6 @@ impl Checkout {
         }
     }
 }
-
-const PYTHONPATH: &str = "PYTHONPATH";
 
 /// Two uses of one environment are equal.
 impl PartialEq for Checkout {
@@ -116,10 +118,22 @@ pub enum Removal {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
+    #[serde(default = "python", skip_serializing_if = "is_python")]
+    ecosystem: Ecosystem,
     packages: Vec<String>,
     bytes: u64,
     /// Interpreter that the packages were installed for.
     interpreter: Fingerprint,
+}
+
+/// The ecosystem of records that name none, as older versions wrote all.
+const fn python() -> Ecosystem {
+    Ecosystem::Python
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_python(ecosystem: &Ecosystem) -> bool {
+    *ecosystem == Ecosystem::Python
 }
 
 /// The environment that resulted from a request.
@@ -177,20 +191,24 @@ impl Store {
             .map_or(Ok(None), |answer| self.checkout(&answer.key))
     }
 
-    /// Returns the environment of a key; `None` if there is none.
+    /// Returns the environment of a key; `None` if there is none. `interpreter` returns the one that it must be for, by
+    /// its ecosystem.
     ///
     /// # Errors
     /// If it is for another interpreter, or cannot be read.
-    pub fn open(&self, key: &Digest, interpreter: &Fingerprint) -> Result<Option<Checkout>, StoreError> {
+    pub fn open(
+        &self,
+        key: &Digest,
+        interpreter: impl FnOnce(Ecosystem) -> Option<Fingerprint>,
+    ) -> Result<Option<Checkout>, StoreError> {
         let Some(checkout) = self.checkout(key)? else {
             return Ok(None);
         };
-        match self
-            .record(key)?
-            .is_some_and(|record| record.interpreter == *interpreter)
-        {
-            true => Ok(Some(checkout)),
-            false => Err(StoreError::Interpreter),
+        let ecosystem = checkout.ecosystem;
+        let wanted = interpreter(ecosystem);
+        match self.record(key)? {
+            Some(record) if wanted.is_some_and(|wanted| record.interpreter == wanted) => Ok(Some(checkout)),
+            Some(_) | None => Err(StoreError::Interpreter(ecosystem)),
         }
     }
 
@@ -201,7 +219,7 @@ impl Store {
     pub fn open_directory(
         &self,
         site_packages: &Path,
-        interpreter: &Fingerprint,
+        interpreter: impl FnOnce(Ecosystem) -> Option<Fingerprint>,
     ) -> Result<Option<Checkout>, StoreError> {
         let name = site_packages.parent().and_then(Path::file_name);
         let key: Option<Digest> = name.and_then(|name| name.to_str()?.parse().ok());
@@ -221,6 +239,7 @@ impl Store {
         };
         Ok(self.record(key)?.map(|record| Checkout {
             key: key.clone(),
+            ecosystem: record.ecosystem,
             site_packages: directory.join("site-packages"),
             packages: record.packages,
             warning: None,
@@ -261,6 +280,7 @@ impl Store {
         now: SystemTime,
     ) -> Result<Checkout, StoreError> {
         let record = Record {
+            ecosystem: publication.ecosystem,
             packages: tree.packages.clone(),
             bytes: tree.bytes,
             interpreter: publication.interpreter.clone(),
@@ -402,6 +422,7 @@ pub(crate) struct Publication {
     pub(crate) request: Digest,
     /// Digest of the content, with its origin.
     pub(crate) key: Digest,
+    pub(crate) ecosystem: Ecosystem,
     pub(crate) interpreter: Fingerprint,
 }
 

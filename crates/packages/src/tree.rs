@@ -14,7 +14,8 @@ use ringfence_tar::{Kind, Member, Reader, TarError};
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::Digest;
-use crate::requirement::{Requirement, shown};
+use crate::ecosystem::Ecosystem;
+use crate::requirement::shown;
 
 /// Maximum number of files and directories.
 const MAX_ENTRIES: usize = 200_000;
@@ -58,10 +59,11 @@ pub enum TreeError {
 }
 
 /// Unpacks an archive into `root`, which must exist and be empty.
-pub(crate) fn unpack(input: impl Read, root: &Path) -> Result<Tree, TreeError> {
+pub(crate) fn unpack(input: impl Read, root: &Path, ecosystem: Ecosystem) -> Result<Tree, TreeError> {
     let mut reader = Reader::new(input);
     let mut unpacking = Unpacking {
         root,
+        package: ecosystem.facts().package,
         contents: BTreeMap::new(),
         entries: 0,
         left: MAX_BYTES.0,
@@ -75,6 +77,8 @@ pub(crate) fn unpack(input: impl Read, root: &Path) -> Result<Tree, TreeError> {
 
 struct Unpacking<'a> {
     root: &'a Path,
+    /// Returns the package whose metadata a directory is.
+    package: fn(&Path) -> Option<String>,
     /// Digest and mode of each file; `None` for a directory.
     contents: BTreeMap<PathBuf, Option<([u8; 32], u32)>>,
     entries: usize,
@@ -160,7 +164,7 @@ impl Unpacking<'_> {
                     hasher.update(mode.to_le_bytes());
                     hasher.update(digest);
                 }
-                None => packages.extend(package(path)),
+                None => packages.extend((self.package)(path)),
             }
         }
         if packages.len() > MAX_PACKAGES {
@@ -204,14 +208,6 @@ fn copied(content: &mut dyn Read, mut file: &File) -> io::Result<[u8; 32]> {
         hasher.update(&buffer[..length]);
         file.write_all(&buffer[..length])?;
     }
-}
-
-/// Returns name and version of the package whose metadata a directory holds.
-fn package(directory: &Path) -> Option<String> {
-    let (name, version) = directory.to_str()?.strip_suffix(".dist-info")?.rsplit_once('-')?;
-    // Only what a person could have asked for is shown.
-    let requirement: Requirement = format!("{name}=={version}").parse().ok()?;
-    Some(requirement.to_string())
 }
 
 fn unwritten(path: &Path, source: io::Error) -> TreeError {
@@ -260,7 +256,11 @@ mod tests {
     fn unpacked(members: &[(Member, Vec<u8>)]) -> (tempfile::TempDir, Result<Tree, TreeError>) {
         let outer = tempfile::tempdir().unwrap();
         fs::create_dir(outer.path().join("root")).unwrap();
-        let tree = unpack(archive(members).as_slice(), &outer.path().join("root"));
+        let tree = unpack(
+            archive(members).as_slice(),
+            &outer.path().join("root"),
+            Ecosystem::Python,
+        );
         (outer, tree)
     }
 
@@ -312,7 +312,7 @@ mod tests {
         let mut writer = Writer::new(Vec::new());
         writer.member(&huge).unwrap();
         let outer = tempfile::tempdir().unwrap();
-        let error = unpack(writer.finish().unwrap().as_slice(), outer.path()).unwrap_err();
+        let error = unpack(writer.finish().unwrap().as_slice(), outer.path(), Ecosystem::Npm).unwrap_err();
         assert!(matches!(error, TreeError::Large), "{error}");
     }
 

@@ -59,6 +59,8 @@ fn by_errors(result: &ExecutionResult) -> Option<Hint> {
     let has = |texts: &[&str]| texts.iter().any(|text| errors.contains(text));
     if let Some(module) = missing_module(errors) {
         Some(no_module(module, &result.meta))
+    } else if let Some(package) = missing_package(result) {
+        Some(no_module(package, &result.meta))
     } else if has(FULL) {
         full(result)
     } else if result.meta.failed_forks > 0 || has(NO_THREAD) || (has(FORK) && has(AGAIN)) {
@@ -119,6 +121,27 @@ fn missing_module(errors: &str) -> Option<&str> {
     (!top.is_empty() && top.len() <= MAX_MODULE && top.chars().all(is_name)).then_some(top)
 }
 
+/// Texts before the name of a module that Node.js did not find.
+const NO_PACKAGE: &[&str] = &["Cannot find module '", "Cannot find package '"];
+
+/// Returns the package of the module that a JavaScript program did not find, unless it named a file.
+fn missing_package(result: &ExecutionResult) -> Option<&str> {
+    if result.meta.language != Language::Javascript.as_str() {
+        return None;
+    }
+    let errors = result.stderr.as_str();
+    let rest = NO_PACKAGE.iter().find_map(|text| errors.rsplit_once(text))?.1;
+    let (module, _) = rest.split_once('\'')?;
+    let scope = module.strip_prefix('@').and_then(|_| module.find('/'));
+    let begin = scope.map_or(0, |scope| scope + 1);
+    let end = module[begin..].find('/').map_or(module.len(), |end| begin + end);
+    let (package, plain) = (&module[..end], &module[begin..end]);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~' | '@' | '/');
+    let is_begin = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_package = plain.starts_with(is_begin) && package.trim_start_matches('@').starts_with(is_begin);
+    (is_package && package.len() <= MAX_MODULE && package.chars().all(is_name)).then_some(package)
+}
+
 fn no_module(module: &str, meta: &Meta) -> Hint {
     let person = match family(&meta.runtime) {
         Family::Container => {
@@ -138,6 +161,10 @@ fn no_module(module: &str, meta: &Meta) -> Hint {
             "the session's interpreter has no module `{module}`; create a session that has it by `ringfence session new NAME \
              --with {}`, or run the program without a session",
             distribution(module)
+        ),
+        Family::General if meta.language == Language::Javascript.as_str() => format!(
+            "no package `{module}` is there; install it with `--with {module}`, or show a directory that has it with \
+             `--mount ./node_modules:/node_modules`"
         ),
         Family::General => format!(
             "the interpreter has no module `{module}`; install it with `--with {}`, name an interpreter that has it, such \
@@ -334,6 +361,34 @@ mod tests {
         check("Error: getaddrinfo ENOTFOUND a.test", Some("no network"));
         check("bash: connect: Permission denied", Some("no network"));
         check("x\nMemoryError", Some("--memory 512MiB"));
+    }
+
+    #[test]
+    fn a_package_that_node_does_not_find_is_named() {
+        let check = |language: Language, stderr: &str, expected: Option<&str>| {
+            let mut result = failed(stderr, 1);
+            result.meta = Meta::of(RuntimeKind::Local, language, Limits::DEFAULT, Outcome::Exited);
+            let found = hint(&result).map(|hint| hint.person);
+            let named = found
+                .as_ref()
+                .map(|found| found.split('`').nth(3).unwrap_or_default());
+            assert_eq!(named, expected, "{stderr}: {found:?}");
+        };
+        let js = Language::Javascript;
+        let require = "Error: Cannot find module 'lodash/fp'\nRequire stack:\n- /code/main.js";
+        check(js, require, Some("--with lodash"));
+        check(Language::Bash, require, None);
+        let import =
+            "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@a/b.js' imported from /code/main.mjs";
+        check(js, import, Some("--with @a/b.js"));
+        check(js, "Error: Cannot find module './lodash'", None);
+        check(
+            js,
+            "Error: Cannot find module '/code/lodash.mjs' imported from x",
+            None,
+        );
+        check(js, "Error: Cannot find module '--x'", None);
+        check(js, "Error: Cannot find module '@/x'", None);
     }
 
     #[test]

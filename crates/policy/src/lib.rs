@@ -37,7 +37,7 @@ pub use files::{UserRoot, UserRootError, UserScope};
 pub use image::{EntrySource, Image, RootEntry};
 pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
-pub use mount::{Access, Mount, PACKAGES, ParseMountError};
+pub use mount::{Access, Mount, NODE_MODULES, PACKAGES, ParseMountError};
 pub use network::Network;
 pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, ImageFacts, Meta, Outcome, OutputFile, ResourceLimits,

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 /// Path of the packages that were installed for a run. Python guests search the directory that is mounted here for modules.
 pub const PACKAGES: &str = "/opt/ringfence/site-packages";
 
+/// Path of the packages of npm that were installed for a run. Node.js looks for modules in the directories of this name beside
+/// a file and above it, at last in this one: nearer ones come first.
+pub const NODE_MODULES: &str = "/node_modules";
+
 /// Access of the guest to a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -80,11 +84,11 @@ impl Mount {
         })
     }
 
-    /// Returns the read-only mount of the packages in `host`.
-    pub fn packages(host: PathBuf) -> Self {
+    /// Returns the read-only mount of the packages in `host` at their place, such as [`PACKAGES`].
+    pub fn packages(host: PathBuf, place: &'static str) -> Self {
         Self {
             host,
-            guest: PathBuf::from(PACKAGES),
+            guest: PathBuf::from(place),
             access: Access::ReadOnly,
         }
     }
@@ -153,7 +157,7 @@ mod tests {
     fn packages_have_a_place_of_the_usual_form() {
         let host = PathBuf::from("/kept");
         let usual = Mount::new(host.clone(), PACKAGES, Access::ReadOnly);
-        assert_eq!(usual, Ok(Mount::packages(host)));
+        assert_eq!(usual, Ok(Mount::packages(host, PACKAGES)));
     }
 
     #[test]

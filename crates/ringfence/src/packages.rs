@@ -1,4 +1,4 @@
-//! Python packages of runs.
+//! Packages of runs.
 
 mod default;
 
@@ -11,7 +11,7 @@ use ringfence_exec::local::Fence;
 use ringfence_exec::runner::{Rules, RunSpec, Runner};
 use ringfence_packages::Packages;
 use ringfence_packages::packages::Needs;
-use ringfence_policy::{ExecutionResult, Language, Mount, PACKAGES, Scope, Target};
+use ringfence_policy::{ExecutionResult, Language, Mount, Scope, Target};
 use ringfence_tools::toolbox::Surface;
 use tokio::sync::watch;
 
@@ -23,7 +23,7 @@ use crate::{AuditedRuns, local, settings};
 pub use default::with_defaults;
 pub use ringfence_packages::store::Removal;
 pub use ringfence_packages::{
-    Checkout, EnvironmentInfo, Index, Requirement, SessionPackages, Store, parse_list,
+    Checkout, Ecosystem, EnvironmentInfo, Index, Requirement, SessionPackages, Store, check_list, parse_list,
 };
 
 /// Provides packages of runs, and installs those that are not kept.
@@ -52,17 +52,17 @@ impl Installer {
         let parts = context.parts()?;
         let private_networks = parts.egress.policy.private_networks.clone();
         Ok(Self {
-            packages: Packages::new(store(context)?, parts.packages.index.clone(), private_networks),
+            packages: Packages::new(store(context)?, parts.packages.indexes.clone(), private_networks),
             runner: Runner::new(backend, rules),
             surface,
         })
     }
 
-    pub fn index(&self) -> &Index {
-        self.packages.index()
+    pub fn index_of(&self, ecosystem: Ecosystem) -> &Index {
+        self.packages.index_of(ecosystem)
     }
 
-    /// Provides packages that others open by their key, such as the server's sandboxes.
+    /// Provides Python packages that others open by their key, such as the server's sandboxes.
     ///
     /// # Errors
     /// If they cannot be installed.
@@ -74,6 +74,7 @@ impl Installer {
         cancelled: Option<watch::Receiver<bool>>,
     ) -> Result<Checkout, Failure> {
         let needs = Needs {
+            ecosystem: Ecosystem::Python,
             requirements,
             scope,
             fence: Fence::Default,
@@ -94,8 +95,11 @@ impl Installer {
         announce: impl FnOnce(),
         cancelled: Option<watch::Receiver<bool>>,
     ) -> Result<Checkout, Failure> {
-        check(spec, self.surface)?;
+        let ecosystem = check(spec, self.surface)?;
+        check_list(ecosystem, requirements)
+            .map_err(|error| Failure::usage(error.to_string(), NAME_OTHERS))?;
         let needs = Needs {
+            ecosystem,
             requirements,
             scope: &spec.request.scope,
             fence: spec.fence,
@@ -105,6 +109,24 @@ impl Installer {
         checkout.add_to(&mut spec.request.mounts, &mut spec.request.env);
         Ok(checkout)
     }
+}
+
+/// Returns the packages that `--with` names for a program in this language, each once.
+///
+/// # Errors
+/// If one is none, or programs in this language have none.
+pub fn named(names: &[String], language: Language) -> Result<Vec<Requirement>, Failure> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ecosystem = ecosystem(language)?;
+    parse_list(ecosystem, &names.join(",")).map_err(|error| {
+        let hint = match ecosystem {
+            Ecosystem::Python => "name Python packages as in `--with pandas,seaborn==0.13`",
+            Ecosystem::Npm => "name packages of npm as in `--with lodash@4,@scope/name@^2`",
+        };
+        Failure::usage(format!("--with: {error}"), hint)
+    })
 }
 
 /// Returns the packages of a run: those that were named, and those of the configuration if the run can have any.
@@ -157,9 +179,9 @@ pub fn remove(store: &Store, environment: &EnvironmentInfo) -> Result<Removal, F
         .map_err(|error| failure(error.into()))
 }
 
-/// Rejects a run that cannot have packages. Those of a session are kept by the server that has it ([`SessionPackages`]), for the
+/// Returns the ecosystem of the packages that a run can have. Those of a session are kept by the server that has it ([`SessionPackages`]), for the
 /// command line alone.
-fn check(spec: &RunSpec, surface: Surface) -> Result<(), Failure> {
+fn check(spec: &RunSpec, surface: Surface) -> Result<Ecosystem, Failure> {
     if spec.request.session.is_some() && surface != Surface::CommandLine {
         return Err(Failure::usage(
             "a session has the packages of its interpreter alone, unless `ringfence session new --with` names others",
@@ -169,15 +191,15 @@ fn check(spec: &RunSpec, surface: Surface) -> Result<(), Failure> {
     check_place(spec)
 }
 
-/// Rejects a run where packages of this machine's Python do not work.
-fn check_place(spec: &RunSpec) -> Result<(), Failure> {
-    check_kind(spec)?;
-    let place = Path::new(PACKAGES);
+/// Rejects a run where packages of this machine do not work.
+fn check_place(spec: &RunSpec) -> Result<Ecosystem, Failure> {
+    let ecosystem = check_kind(spec)?;
+    let place = Path::new(ecosystem.place());
     let overlaps = |mount: &&Mount| place.starts_with(mount.guest()) || mount.guest().starts_with(place);
     match spec.request.mounts.iter().find(overlaps) {
-        None => Ok(()),
+        None => Ok(ecosystem),
         Some(mount) => Err(Failure::usage(
-            format!("`{mount}` lies where the packages are: {PACKAGES}"),
+            format!("`{mount}` lies where the packages are: {}", place.display()),
             "give the mount another path inside",
         )),
     }
@@ -185,11 +207,24 @@ fn check_place(spec: &RunSpec) -> Result<(), Failure> {
 
 /// Returns `true` for a run that gets the configured packages. The guide lists the runs without them.
 fn has_defaults(spec: &RunSpec) -> bool {
-    spec.request.session.is_none() && check_kind(spec).is_ok()
+    let ecosystem = check_kind(spec).ok();
+    spec.request.session.is_none() && ecosystem == Some(Ecosystem::Python)
 }
 
+/// Returns the ecosystem of a language, if it has one.
+fn ecosystem(language: Language) -> Result<Ecosystem, Failure> {
+    Ecosystem::of(language).ok_or_else(|| {
+        Failure::usage(
+            format!("packages are for Python and JavaScript, and this program is {language}"),
+            "leave --with out",
+        )
+    })
+}
+
+const NAME_OTHERS: &str = "name packages of the program's own language, each once";
+
 /// Rejects a run of a kind that has no packages of this machine.
-fn check_kind(spec: &RunSpec) -> Result<(), Failure> {
+fn check_kind(spec: &RunSpec) -> Result<Ecosystem, Failure> {
     let request = &spec.request;
     let refused = |message: String, hint: &str| Err(Failure::usage(message, hint));
     if spec.target != Target::Local {
@@ -201,18 +236,10 @@ fn check_kind(spec: &RunSpec) -> Result<(), Failure> {
             "use `--runtime local`, or an image that has the packages",
         );
     }
-    if request.language != Language::Python {
-        return refused(
-            format!(
-                "packages are for Python, and this program is {}",
-                request.language
-            ),
-            "leave --with out",
-        );
-    }
+    let ecosystem = ecosystem(request.language)?;
     if request.image.is_some() {
         return refused(
-            "packages are built for this machine's Python, not for an image's".to_owned(),
+            "packages are built for this machine's interpreters, not for an image's".to_owned(),
             "leave --with out, or use an image that has the packages",
         );
     }
@@ -222,7 +249,7 @@ fn check_kind(spec: &RunSpec) -> Result<(), Failure> {
             "leave --unfenced out, or name an interpreter that has them with `--python`",
         );
     }
-    Ok(())
+    Ok(ecosystem)
 }
 
 fn failure(error: ringfence_packages::Error) -> Failure {
@@ -234,6 +261,6 @@ fn failure(error: ringfence_packages::Error) -> Failure {
         },
         ringfence_packages::Error::Install(_)
         | ringfence_packages::Error::Store(_)
-        | ringfence_packages::Error::NoPython => Failure::refused(message, error.hint()),
+        | ringfence_packages::Error::NoInterpreter(_) => Failure::refused(message, error.hint()),
     }
 }

@@ -50,7 +50,7 @@ pub struct Request {
     pub network: Option<Network>,
     /// Hosts that the program reaches in addition to those of its network; they imply an allowlist.
     pub allowed_hosts: Vec<HostPattern>,
-    /// Packages that are installed for the program. Only Python in the local fence has any.
+    /// Packages that are installed for the program, of its language. Only Python and JavaScript in the local fence have any.
     pub packages: Vec<Requirement>,
     /// Host paths that the program sees.
     pub mounts: Vec<Mount>,

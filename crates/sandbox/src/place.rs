@@ -36,7 +36,7 @@ pub(crate) async fn open_container(
     if new.packages.is_some() {
         return Err(Error::NotSupported {
             runtime: new.runtime,
-            what: "have packages that were installed for this machine's Python",
+            what: "have packages that were installed for this machine's interpreters",
         });
     }
     if new.account.is_root() {

@@ -16,7 +16,7 @@ use ringfence_container::Containers;
 use ringfence_exec::local::{Fence, Local};
 use ringfence_images::Confine;
 use ringfence_packages::{Checkout, Digest};
-use ringfence_policy::{Bytes, Cidr, Language, Scope};
+use ringfence_policy::{Bytes, Cidr, Scope};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -141,15 +141,15 @@ impl Sandboxes {
     /// Returns kept packages by their key, for [`NewSandbox::packages`].
     ///
     /// # Errors
-    /// If there are none such, or they are for another Python than that of the sandboxes.
+    /// If there are none such, or they are for another interpreter than that of the sandboxes.
     pub fn packages(&self, key: &Digest) -> Result<Arc<Checkout>, Error> {
         let unusable = |why: &dyn std::fmt::Display| Error::Invalid(format!("`packages`: {why}"));
-        let python = self.local.fingerprint(Language::Python);
-        let (Some(store), Some(python)) = (&self.packages, python) else {
-            return Err(unusable(&"sandboxes have no Python here"));
+        let Some(store) = &self.packages else {
+            return Err(unusable(&"sandboxes have none here"));
         };
-        let opened = store.open(key, &python).map_err(|error| unusable(&error))?;
+        let opened = store.open(key, |ecosystem| self.local.fingerprint(ecosystem.language()));
         opened
+            .map_err(|error| unusable(&error))?
             .map(Arc::new)
             .ok_or_else(|| unusable(&"none are kept under this key"))
     }

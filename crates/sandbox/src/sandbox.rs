@@ -10,6 +10,7 @@ use ringfence_exec::bridge::{MessageStream, bridge};
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
+use ringfence_packages::Ecosystem;
 use ringfence_policy::{Account, Bytes, Network, Outcome};
 use tokio::io::DuplexStream;
 use tokio::sync::{RwLockReadGuard, Semaphore, mpsc, oneshot, watch};
@@ -156,7 +157,8 @@ impl Sandbox {
     /// they reach no host before the owner's own code runs.
     pub(crate) async fn preload_packages(&self) {
         let is_roomy = self.new.limits.memory >= PRELOADING;
-        if self.new.packages.is_some() && self.new.network() == Network::None && is_roomy {
+        let packages = self.new.packages.as_ref().map(|packages| packages.ecosystem);
+        if packages == Some(Ecosystem::Python) && self.new.network() == Network::None && is_roomy {
             let directory = self.working_directory().to_owned();
             self.contexts.preload(&self.init, directory).await;
         }

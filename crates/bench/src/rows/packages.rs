@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use ringfence_exec::local::Fence;
 use ringfence_exec::runner::RunSpec;
-use ringfence_policy::{Bytes, Language, Limits, Mount, Outcome, Request, Target as RunTarget};
+use ringfence_policy::{Bytes, Language, Limits, Mount, Outcome, PACKAGES, Request, Target as RunTarget};
 use ringfence_server::client::Client;
 use ringfence_server::wire::Run;
 
@@ -77,7 +77,7 @@ pub(super) fn preloaded(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>>
 
 fn request(packages: &Path, code: &str) -> anyhow::Result<Run> {
     let request = Request {
-        mounts: vec![Mount::packages(packages.to_owned())],
+        mounts: vec![Mount::packages(packages.to_owned(), PACKAGES)],
         limits: Limits {
             memory: Bytes::mib(512),
             ..Limits::DEFAULT

@@ -231,7 +231,7 @@ fn check_options(args: &SandboxCreateArgs) -> Result<(), Failure> {
     match args.with.is_empty() {
         true => Ok(()),
         false => Err(Failure::usage(
-            "packages are built for this machine's Python, not for an image's",
+            "packages are built for this machine's interpreters, not for an image's",
             "leave --with out, or use an image that has the packages",
         )),
     }

@@ -18,7 +18,6 @@ use ringfence_images::Lease;
 use ringfence_policy::Scope;
 
 use crate::context::Context;
-use crate::packages;
 use ringfence::source::{self, Program, Source};
 use ringfence_args::{IsolationArg, RunArgs};
 
@@ -85,9 +84,9 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     let source = named_source(args)?;
     let named = context.named_paths();
     let stdin = stdin(args, &source, &named)?;
-    let packages = packages::named(&args.with)?;
     let program = source.read(args.language, &named)?;
     let mut request = request(args, program);
+    let packages = ringfence::packages::named(&args.with, request.language)?;
     options::check(args, request.language, resolve::runtime(&request, context)?)?;
     let image = args.image.as_ref();
     let image = image.map(|selector| images::lease(selector, request.language, context));

@@ -498,6 +498,7 @@ fn a_stand_in_for_node_is_passed_over() {
     fs::copy("/bin/true", dir.path("volta/volta-shim")).unwrap();
     symlink("volta-shim", dir.path("volta/node")).unwrap();
     fs::copy("/bin/true", dir.path("real/node")).unwrap();
+    fs::create_dir_all(dir.path("lib/node_modules/npm")).unwrap();
     let path = OsString::from(
         ["nvm", "volta", "real"]
             .map(|d| dir.path(d).display().to_string())
@@ -507,7 +508,10 @@ fn a_stand_in_for_node_is_passed_over() {
     assert_eq!(found.executable, dir.path("real/node"));
     assert_eq!(
         (found.kind, found.prefix_dirs),
-        (JavascriptKind::Node, vec![dir.path("real")])
+        (
+            JavascriptKind::Node,
+            vec![dir.path("lib/node_modules/npm"), dir.path("real")]
+        )
     );
     let named = |named: &Path| find_javascript(Some(named), Some(&path)).map(|found| found.executable);
     fs::copy("/bin/true", dir.path("real/node22")).unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_policy::{Account, Mount, Request, Scope, Trusted};
+use ringfence_policy::{Account, Mount, PACKAGES, Request, Scope, Trusted};
 
 use super::error::Error;
 use super::extra::Extra;
@@ -112,7 +112,7 @@ impl Launchers {
             let mut extra = Extra {
                 account: key.account,
                 workspace: workspace(key.workspace.as_deref(), settings),
-                mounts: key.packages.iter().cloned().map(Mount::packages).collect(),
+                mounts: key.packages.iter().cloned().map(python_packages).collect(),
                 trusted: key.trusted.clone(),
                 ..Extra::default()
             };
@@ -232,9 +232,14 @@ impl Launchers {
 /// Returns the packages of a request that has no other files of the host than these and its workspace.
 fn packages_alone(request: &Request) -> Option<PathBuf> {
     match request.mounts.as_slice() {
-        [mount] if *mount == Mount::packages(mount.host.clone()) => Some(mount.host.clone()),
+        [mount] if *mount == python_packages(mount.host.clone()) => Some(mount.host.clone()),
         _ => None,
     }
+}
+
+/// Returns the mount of packages that a pool of warm interpreters shows.
+fn python_packages(host: PathBuf) -> Mount {
+    Mount::packages(host, PACKAGES)
 }
 
 fn workspace(path: Option<&Path>, settings: &Settings) -> Option<Workspace> {

@@ -32,6 +32,7 @@ fn publish(store: &Store, name: &str, bytes: u64) -> Checkout {
     let publication = Publication {
         request: digest(name),
         key: digest(&format!("key of {name}")),
+        ecosystem: Ecosystem::Npm,
         interpreter: interpreter("3.11"),
     };
     store.publish(staging, &tree, &publication, NOW).unwrap()
@@ -70,14 +71,15 @@ fn an_environment_is_opened_for_its_interpreter_alone() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path(), 9);
     let made = publish(&store, "a", 1);
-    let opened = store.open(&made.key, &interpreter("3.11")).unwrap();
+    let of = |version| move |ecosystem| (ecosystem == Ecosystem::Npm).then(|| interpreter(version));
+    let opened = store.open(&made.key, of("3.11")).unwrap();
     assert_eq!(opened, Some(made));
     let key = digest("key of a");
     assert!(matches!(
-        store.open(&key, &interpreter("3.12")),
-        Err(StoreError::Interpreter)
+        store.open(&key, of("3.12")),
+        Err(StoreError::Interpreter(Ecosystem::Npm))
     ));
-    assert_eq!(store.open(&digest("none"), &interpreter("3.11")).unwrap(), None);
+    assert_eq!(store.open(&digest("none"), of("3.11")).unwrap(), None);
 }
 
 #[test]

@@ -1,21 +1,25 @@
 //! The keys of the section `packages`.
 
-use ringfence_packages::{Keep, index};
+use ringfence_packages::{Ecosystem, Keep};
 use ringfence_policy::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values;
 
-/// Python packages that are installed for runs (`run --with`).
+/// Packages that are installed for runs (`run --with`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Packages {
-    /// URL of the index, without credentials; `egress.inject` adds those.
+    /// URL of the index of Python, without credentials; `egress.inject` adds those.
     pub index: String,
-    /// Further hosts that an installation may reach, because pages of the index link to them.
+    /// Further hosts that an installation of Python packages may reach, because pages of the index link to them.
     pub hosts: Vec<String>,
-    /// Packages for every Python program in the local fence, beside those of `--with`. Such programs start without a warm
+    /// URL of the registry of npm, without credentials; `egress.inject` adds those.
+    pub npm_registry: String,
+    /// Further hosts that an installation of JavaScript packages may reach, because the registry links to them.
+    pub npm_hosts: Vec<String>,
+    /// Python packages for every Python program in the local fence, beside those of `--with`. Such programs start without a warm
     /// interpreter.
     pub default: Vec<String>,
     /// Maximum total size of kept packages. Those that were used longest ago are removed first.
@@ -27,8 +31,10 @@ pub struct Packages {
 impl Default for Packages {
     fn default() -> Self {
         Self {
-            index: index::PUBLIC.to_owned(),
+            index: Ecosystem::Python.public().to_owned(),
             hosts: Vec::new(),
+            npm_registry: Ecosystem::Npm.public().to_owned(),
+            npm_hosts: Vec::new(),
             default: Vec::new(),
             max_total: Keep::DEFAULT.bytes,
         }

@@ -38,7 +38,7 @@ pub struct Config {
     pub templates: Templates,
     /// Hosts that the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
     pub egress: Egress,
-    /// Python packages that are installed for runs (`run --with`).
+    /// Packages that are installed for runs (`run --with`).
     pub packages: Packages,
     /// Records of runs.
     pub artifacts: Artifacts,

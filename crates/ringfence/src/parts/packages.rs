@@ -1,13 +1,13 @@
-//! The index of packages, and the amount that is kept.
+//! The indexes of packages, and the amount that is kept.
 
-use ringfence_packages::{Index, Keep, Requirement, parse_list};
+use ringfence_packages::{Ecosystem, Index, Indexes, Keep, Requirement, parse_list};
 
 use super::checks::{CORRECT, Checks, Wrong};
 
 /// Settings of packages.
 #[derive(Debug, Clone)]
 pub struct Packages {
-    pub index: Index,
+    pub indexes: Indexes,
     pub keep: Keep,
     /// Packages of every Python program in the local fence.
     pub default: Vec<Requirement>,
@@ -15,27 +15,43 @@ pub struct Packages {
 
 pub(super) fn packages(checks: &mut Checks<'_>) -> Option<Packages> {
     let packages = &checks.config().packages;
-    let hosts = checks.parse_all("packages.hosts", &packages.hosts)?;
-    let index = Index::new(&packages.index, hosts).map_err(|error| {
-        Wrong::new(
-            "packages.index",
-            error,
-            "write it like `https://packages.example.com/simple`; `egress.inject` adds credentials",
-        )
-    });
+    let python = index(checks, Ecosystem::Python, &packages.index, &packages.hosts);
+    let npm = index(
+        checks,
+        Ecosystem::Npm,
+        &packages.npm_registry,
+        &packages.npm_hosts,
+    );
     let default = match packages.default.as_slice() {
         [] => Some(Vec::new()),
         names => {
-            let names = parse_list(&names.join(","));
+            let names = parse_list(Ecosystem::Python, &names.join(","));
             checks.keep(names.map_err(|error| Wrong::new("packages.default", error, CORRECT)))
         }
     };
     Some(Packages {
-        index: checks.keep(index)?,
+        indexes: Indexes {
+            python: python?,
+            npm: npm?,
+        },
         default: default?,
         keep: Keep {
             bytes: packages.max_total,
             ..Keep::DEFAULT
         },
     })
+}
+
+fn index(checks: &mut Checks<'_>, ecosystem: Ecosystem, url: &str, hosts: &[String]) -> Option<Index> {
+    let (url_key, hosts_key) = ecosystem.keys();
+    let hosts = checks.parse_all(hosts_key, hosts)?;
+    let index = Index::new(ecosystem, url, hosts).map_err(|error| {
+        let public = ecosystem.public();
+        Wrong::new(
+            url_key,
+            error,
+            format!("write it like `{public}`; `egress.inject` adds credentials"),
+        )
+    });
+    checks.keep(index)
 }

@@ -18,7 +18,7 @@ const LEAST_MEMORY: Bytes = Bytes::mib(16);
 pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
     if new.image.is_some() && new.packages.is_some() {
         return Err(Error::Invalid(
-            "`packages` are for the Python of this machine, and an image has its own: use one of the two"
+            "`packages` are for the interpreters of this machine, and an image has its own: use one of the two"
                 .to_owned(),
         ));
     }

@@ -65,7 +65,7 @@ fn an_image_has_no_packages_of_this_machine() {
     let both = on_image(&dir, &["--with", "pandas", "-c", "print(1)"]);
     both.refused(
         2,
-        "packages are built for this machine's Python, not for an image's",
+        "packages are built for this machine's interpreters, not for an image's",
     );
 }
 

@@ -92,8 +92,14 @@ impl Index {
 
     /// Serves pages.
     pub(crate) fn serve(pages: Pages) -> Self {
+        Self::serve_at(|_| pages)
+    }
+
+    /// Serves pages that are made once the port is known.
+    pub(crate) fn serve_at(pages: impl FnOnce(u16) -> Pages) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
+        let pages = pages(port);
         let (requests, closed) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
         let (heard, over) = (Arc::clone(&requests), Arc::clone(&closed));
         let serving = std::thread::spawn(move || {

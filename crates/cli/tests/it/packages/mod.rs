@@ -1,7 +1,9 @@
 //! `run --with`: packages are installed in a fence that reaches the index alone, kept, and shown read-only.
 
 mod index;
+mod npm;
 mod preloaded;
+mod registry;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -182,6 +184,7 @@ fn refusals_have_advice(world: &World) {
     refused("pretending", 125, "brings the metadata of another");
     refused("https://example.invalid/a.whl", 2, "names a place");
     refused("./a.whl", 2, "names a place");
+    refused("lodash@4", 2, "packages come from the index alone, by name");
     refused("--pre", 2, "`--pre` is not a package");
     index.close();
     refused("demo-base", 125, "the index could not be reached: 127.0.0.1");
@@ -503,7 +506,7 @@ fn only_fenced_python_of_this_machine_has_packages() {
     for (args, what) in [
         (
             &["-l", "bash", "-c", "true"][..],
-            "packages are for Python, and this program is bash",
+            "packages are for Python and JavaScript, and this program is bash",
         ),
         (
             &["--runtime", "docker", "-c", ""],
