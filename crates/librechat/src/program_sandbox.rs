@@ -202,6 +202,8 @@ impl ProgramSandbox {
         };
         left.uncounted = !listing.complete;
         let mut names = BTreeSet::new();
+        // Files with holes seem larger than the disk.
+        let mut room = self.sandbox.disk().0;
         for entry in &listing.entries {
             let Some(name) = left.name_of(entry) else { continue };
             if left.files.len() == MAX_FILES {
@@ -209,7 +211,7 @@ impl ProgramSandbox {
                 break;
             }
             names.insert(name);
-            match self.reference(sessions, name, entry).await {
+            match self.reference(sessions, &mut room, name, entry).await {
                 Err(Error::Sandbox(_)) => left.unreadable += 1,
                 Err(Error::Full) => left.without_room += 1,
                 file => left.files.push(file?),
@@ -228,27 +230,34 @@ impl ProgramSandbox {
     }
 
     /// Returns a reference to a file, which is kept if it is new or changed.
-    async fn reference(&self, sessions: &Sessions, name: &str, entry: &Entry) -> Result<FileRef, Error> {
+    async fn reference(
+        &self,
+        sessions: &Sessions,
+        room: &mut u64,
+        name: &str,
+        entry: &Entry,
+    ) -> Result<FileRef, Error> {
         let input = self.inputs.get(name);
         let unchanged = input.filter(|input| (input.size, input.modified) == (entry.size, entry.modified));
         Ok(match unchanged {
             Some(input) => input.session.reference(input.id.clone(), name, true),
             None => self
                 .session
-                .reference(self.keep(sessions, name).await?, name, false),
+                .reference(self.keep(sessions, room, name).await?, name, false),
         })
     }
 
     /// Keeps a file, and returns its id.
-    async fn keep(&self, sessions: &Sessions, name: &str) -> Result<String, Error> {
+    async fn keep(&self, sessions: &Sessions, room: &mut u64, name: &str) -> Result<String, Error> {
         let range = FileRange {
             offset: 0,
             length: None,
         };
         let path = format!("{DIRECTORY}/{name}");
         let mut reader = self.sandbox.read_file(path, range).await?;
-        // A sandbox has no more bytes than its disk, and a process of the program that lives on may write.
-        let (size, mut read) = (reader.entry.size.min(self.sandbox.disk().0), 0);
+        // A process of the program that lives on may write.
+        let (size, mut read) = (reader.entry.size, 0);
+        *room = room.checked_sub(size).ok_or(Error::Full)?;
         let at = sessions.reserve(&self.session, size)?;
         while let Some(mut bytes) = reader.next().await? {
             bytes.truncate(usize::try_from(size - read).unwrap_or(usize::MAX));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -108,15 +109,29 @@ pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) scope: Scope,
     pub(crate) created: SystemTime,
-    disk: Arc<File>,
+    disk: Arc<Disk>,
     content: Mutex<Content>,
 }
 
-/// The files of a session, and the length of the file that has them.
+/// The unnamed file of a session. It is there while somebody reads it, also when its session has ended.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) scope: Scope,
+    file: File,
+    length: AtomicU64,
+}
+
+impl Disk {
+    /// Returns the bytes that it takes, or will take.
+    pub(crate) fn length(&self) -> u64 {
+        self.length.load(Ordering::Relaxed)
+    }
+}
+
+/// The files of a session.
 #[derive(Debug, Default)]
 struct Content {
     files: BTreeMap<String, StoredFile>,
-    length: u64,
 }
 
 /// A file that is read.
@@ -125,7 +140,7 @@ pub struct Download {
     pub name: String,
     /// Length in bytes.
     pub size: u64,
-    disk: Arc<File>,
+    disk: Arc<Disk>,
     at: u64,
     left: u64,
 }
@@ -142,7 +157,11 @@ impl Session {
             id: new_id('s')?,
             scope: scope.clone(),
             created: SystemTime::now(),
-            disk: Arc::new(disk),
+            disk: Arc::new(Disk {
+                scope: scope.clone(),
+                file: disk,
+                length: AtomicU64::new(0),
+            }),
             content: Mutex::default(),
         })
     }
@@ -159,14 +178,14 @@ impl Session {
         self.created.elapsed().is_ok_and(|age| age > LIFETIME)
     }
 
-    /// Returns the bytes on the disk.
-    pub(crate) fn length(&self) -> u64 {
-        self.content().length
+    /// Returns the file of the session.
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
+        &self.disk
     }
 
     /// Stores a file in a reserved place, and returns its id. Blocks on the disk.
     pub(crate) fn store(&self, name: &str, bytes: &[u8], at: u64) -> Result<String, Error> {
-        self.disk.write_all_at(bytes, at)?;
+        self.disk.file.write_all_at(bytes, at)?;
         self.add(name, at, bytes.len() as u64)
     }
 
@@ -174,16 +193,13 @@ impl Session {
     ///
     /// [`Sessions::reserve`]: crate::sessions::Sessions::reserve
     pub(super) fn reserve(&self, size: u64) -> u64 {
-        let mut content = self.content();
-        let at = content.length;
-        content.length += size;
-        at
+        self.disk.length.fetch_add(size, Ordering::Relaxed)
     }
 
     /// Writes bytes to a reserved place.
     pub(crate) async fn write(&self, bytes: Vec<u8>, at: u64) -> Result<(), Error> {
         let disk = Arc::clone(&self.disk);
-        Ok(blocking(move || disk.write_all_at(&bytes, at)).await?)
+        Ok(blocking(move || disk.file.write_all_at(&bytes, at)).await?)
     }
 
     /// Adds a file that was written, and returns its id.
@@ -268,7 +284,7 @@ impl Download {
         }
         let read = blocking(move || {
             let mut piece = vec![0; usize::try_from(length).unwrap_or_default()];
-            disk.read_exact_at(&mut piece, at).map(|()| piece)
+            disk.file.read_exact_at(&mut piece, at).map(|()| piece)
         });
         let piece = read.await?;
         self.at += length;
@@ -350,7 +366,10 @@ mod tests {
             assert_eq!((&*download.name, content), (name, expected.to_vec()));
             assert!(download.next().await.unwrap().is_none());
         }
-        assert_eq!((first.len(), session.length(), session.list().len()), (21, 9, 2));
+        assert_eq!(
+            (first.len(), session.disk().length(), session.list().len()),
+            (21, 9, 2)
+        );
         session.remove(&first).unwrap();
         assert!(session.open(&first).is_err() && session.info(&second).is_ok());
     }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::session::{MAX_FILES, Session, blocking, checked, shown};
+use crate::session::{Disk, MAX_FILES, Session, blocking, checked, shown};
 use ringfence_multipart::Form;
 
 /// Sessions of one owner, and their bytes: more end the oldest.
@@ -56,47 +56,56 @@ pub(crate) struct Sessions {
 #[derive(Debug, Default)]
 struct Table {
     published: BTreeMap<String, Arc<Session>>,
-    /// Sessions that nobody can find yet, whose bytes count already.
-    unpublished: Vec<Weak<Session>>,
+    /// The files of all sessions: of those that nobody can find yet, and of those that have ended while somebody reads them.
+    disks: Vec<Weak<Disk>>,
 }
 
 impl Table {
-    /// Returns the number of sessions of each owner, and of their bytes.
-    fn used(&self) -> BTreeMap<Scope, (usize, u64)> {
-        let unpublished = self.unpublished.iter().filter_map(Weak::upgrade);
-        let mut used = BTreeMap::new();
-        for session in self.published.values().cloned().chain(unpublished) {
-            let (count, bytes): &mut (usize, u64) = used.entry(session.scope.clone()).or_default();
-            *count += 1;
-            *bytes += session.length();
-        }
-        used
+    /// Returns the number of bytes of one owner or all, on the disk or about to be there.
+    fn bytes(&self, scope: Option<&Scope>) -> u64 {
+        let disks = self.disks.iter().filter_map(Weak::upgrade);
+        let own = disks.filter(|disk| scope.is_none_or(|scope| *scope == disk.scope));
+        own.map(|disk| disk.length()).sum()
     }
 
-    /// Ends old sessions until another `bytes` of an owner, who has a session for them, are within the bounds.
+    fn of<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Arc<Session>> {
+        self.published
+            .values()
+            .filter(move |session| session.scope == *scope)
+    }
+
+    /// Ends old sessions until another `bytes` of an owner are within the bounds. Where that is not enough, ends none.
     fn make_room(&mut self, scope: &Scope, bytes: u64) -> Result<(), Error> {
-        loop {
-            let used = self.used();
-            let (own_count, own) = used.get(scope).copied().unwrap_or_default();
-            let own = own.saturating_add(bytes);
-            let total: u64 = used.values().map(|(_, bytes)| bytes).sum();
-            let count: usize = used.values().map(|(count, _)| count).sum();
-            let owner = if own_count > MAX_OF_SCOPE || own > MAX_BYTES_OF_SCOPE {
-                scope
-            } else if total.saturating_add(bytes) > MAX_BYTES {
-                let most = used.iter().max_by_key(|(_, (_, bytes))| bytes);
-                most.map_or(scope, |(owner, _)| owner)
-            } else if count > MAX {
-                let most = used.iter().max_by_key(|(_, (count, _))| count);
-                most.map_or(scope, |(owner, _)| owner)
-            } else {
-                return Ok(());
-            };
-            let own = self.published.values().filter(|session| session.scope == *owner);
-            let oldest = own.min_by_key(|session| session.created);
-            let id = oldest.map(|session| session.id.clone()).ok_or(Error::Full)?;
-            self.published.remove(&id);
+        let removable: u64 = self.of(scope).map(|session| session.disk().length()).sum();
+        let kept = self.bytes(Some(scope)).saturating_sub(removable);
+        if kept.saturating_add(bytes) > MAX_BYTES_OF_SCOPE {
+            return Err(Error::Full);
         }
+        loop {
+            let is_own_full = self.of(scope).count() >= MAX_OF_SCOPE
+                || self.bytes(Some(scope)).saturating_add(bytes) > MAX_BYTES_OF_SCOPE;
+            let is_full = self.published.len() >= MAX || self.bytes(None).saturating_add(bytes) > MAX_BYTES;
+            let owner = match (is_own_full, is_full) {
+                (true, _) => Some(scope.clone()),
+                (false, true) => self.largest(),
+                (false, false) => return Ok(()),
+            };
+            let oldest = owner.and_then(|owner| {
+                let oldest = self.of(&owner).min_by_key(|session| session.created);
+                oldest.map(|session| session.id.clone())
+            });
+            self.published.remove(&oldest.ok_or(Error::Full)?);
+        }
+    }
+
+    /// Returns the owner whose published sessions have the most bytes.
+    fn largest(&self) -> Option<Scope> {
+        let mut used: BTreeMap<&Scope, u64> = BTreeMap::new();
+        for session in self.published.values() {
+            *used.entry(&session.scope).or_default() += session.disk().length();
+        }
+        let largest = used.into_iter().max_by_key(|(_, bytes)| *bytes);
+        largest.map(|(owner, _)| owner.clone())
     }
 }
 
@@ -119,8 +128,8 @@ impl Sessions {
         let session = Arc::new(Session::new(scope, disk)?);
         let mut table = self.all();
         table.published.retain(|_, session| !session.is_old());
-        table.unpublished.retain(|session| session.strong_count() > 0);
-        table.unpublished.push(Arc::downgrade(&session));
+        table.disks.retain(|disk| disk.strong_count() > 0);
+        table.disks.push(Arc::downgrade(session.disk()));
         table.make_room(scope, 0)?;
         Ok(session)
     }
@@ -134,11 +143,9 @@ impl Sessions {
 
     /// Lets the session's owner find it.
     pub(crate) fn publish(&self, session: &Arc<Session>) {
-        let mut table = self.all();
-        table
-            .unpublished
-            .retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(session)));
-        table.published.insert(session.id.clone(), Arc::clone(session));
+        self.all()
+            .published
+            .insert(session.id.clone(), Arc::clone(session));
     }
 
     /// Returns a session of a scope.

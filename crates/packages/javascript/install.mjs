@@ -4,7 +4,6 @@
 import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
-import process from 'node:process';
 
 const NO_INSTALLER = 3;
 const NOT_INSTALLED = 4;
@@ -37,6 +36,8 @@ function install(directory, registry, trusted, requirements) {
     // The files of configuration of this machine are not in the fence, and npm shall not look for them.
     const options = ['--userconfig=/dev/null/user', '--globalconfig=/dev/null/global', `--registry=${registry}`];
     options.push('--ignore-scripts', '--no-bin-links', '--no-package-lock', '--no-audit', '--no-fund');
+    // Of a repository npm obeys the settings, which may name a program.
+    options.push('--allow-git=none', '--git=/nonexistent');
     options.push('--no-update-notifier', '--no-progress', '--no-color', '--loglevel=error', '--logs-max=0', '--cache=/tmp/cache');
     options.push('--fetch-retries=2', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=2000', '--fetch-timeout=20000');
     if (trusted !== '-') {
@@ -58,15 +59,27 @@ function nameAll(modules) {
     const lock = path.join(modules, LOCK);
     const installed = JSON.parse(fs.readFileSync(lock, 'utf8')).packages;
     fs.unlinkSync(lock);
-    for (const [place, { version }] of Object.entries(installed)) {
-        const name = place.slice(place.lastIndexOf('node_modules/') + 'node_modules/'.length);
+    for (const [place, { version, name: real, inBundle }] of Object.entries(installed)) {
+        // What a package brings inside of it may have any name.
+        if (inBundle) {
+            continue;
+        }
+        const name = real ?? place.slice(place.lastIndexOf('node_modules/') + 'node_modules/'.length);
         fs.mkdirSync(path.join(modules, NAMES, `${name}@${version}`), { recursive: true });
     }
 }
 
+// Writes to standard output, which may be a pipe that does not block. `process.stdout` makes it one.
 function write(bytes) {
     for (let written = 0; written < bytes.length;) {
-        written += fs.writeSync(1, bytes, written);
+        try {
+            written += fs.writeSync(1, bytes, written);
+        } catch (error) {
+            if (error.code !== 'EAGAIN') {
+                throw error;
+            }
+            Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+        }
     }
 }
 

@@ -139,7 +139,7 @@ impl InstallError {
             Self::Tree(TreeError::Write { .. }) => "make the state directory yours and writable",
             Self::Tree(_) | Self::ForeignMetadata => "ask for other packages",
             Self::Failed { .. } => {
-                "the program that installs is a run: `ringfence audit show` has its record"
+                "the program that installs is a run: `ringfence audit tail` has its record"
             }
         };
         hint.to_owned()

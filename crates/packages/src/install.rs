@@ -135,7 +135,11 @@ fn installed(
 
 /// Returns `true` if the archive was refused for its content, not for being truncated.
 fn is_refused(tree: &Result<Tree, TreeError>) -> bool {
-    matches!(tree, Err(error) if !matches!(error, TreeError::Archive(_)))
+    match tree {
+        Ok(_) | Err(TreeError::Archive(_)) => false,
+        Err(TreeError::Write { source, .. }) => source.kind() != io::ErrorKind::UnexpectedEof,
+        Err(_) => true,
+    }
 }
 
 /// Standard output of a guest, as it arrives.

@@ -13,7 +13,7 @@ use ringfence_policy::{EnvName, RuntimeKind, Scope};
 use ringfence_records::approval::Service;
 use ringfence_records::audit::{AnswerLog, Log, RedactedLog};
 use ringfence_tools::files::Rules;
-use ringfence_tools::host::HostSettings;
+use ringfence_tools::host::{HostSettings, ObeyedPlaces};
 use ringfence_tools::shell::{Host, ShellRunner};
 use ringfence_tools::skills::Skills;
 use ringfence_tools::toolbox::{Approvals, CodeLimits, CodeSettings, Parts, Surface, Toolbox};
@@ -142,6 +142,10 @@ pub fn host_settings(context: &Context) -> Result<HostSettings, Error> {
         patience: context.config()?.host_execution.ask_timeout_min.0,
         own: own_files(context)?,
         ledger: trust::ledger(context),
+        obeyed: ObeyedPlaces {
+            trusted: trust::obeyed(context)?,
+            protected: Protected::new(&context.config()?.permissions.filesystem.protected),
+        },
     })
 }
 

@@ -174,6 +174,14 @@ fn make_if_open(directory: &Path, trees: &[&Path]) {
     let _ = std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700).create(directory);
 }
 
+/// Returns the files and directories that Ringfence obeys.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn obeyed(context: &Context) -> Result<Vec<PathBuf>, Error> {
+    Ok(configured(Named::default(), &[], context)?.paths)
+}
+
 /// Returns the files and directories that the configuration and the command line name, and those of the
 /// configuration itself.
 fn configured(named: Named<'_>, trees: &[&Path], context: &Context) -> Result<Trusted, Error> {

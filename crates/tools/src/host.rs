@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_assessor::Assessor;
+use ringfence_exec::protected::Protected;
 use ringfence_exec::trust::Ledger;
 use ringfence_policy::cascade::{Authority, Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
@@ -79,6 +80,17 @@ pub struct HostSettings {
     pub own: Vec<PathBuf>,
     /// Directories that programs could write: git repositories there may be theirs.
     pub ledger: Ledger,
+    /// Places whose files are obeyed, beside those that the policy knows by name.
+    pub obeyed: ObeyedPlaces,
+}
+
+/// Places whose files Ringfence or programs of the host obey: what the fence protects from programs, no line with a star writes.
+#[derive(Debug, Clone)]
+pub struct ObeyedPlaces {
+    /// Files and directories that the configuration names, and those of it, without links.
+    pub trusted: Vec<PathBuf>,
+    /// Protected names (`permissions.filesystem.protected`).
+    pub protected: Protected,
 }
 
 impl HostSettings {

@@ -59,6 +59,8 @@ pub struct Source {
     pub path: String,
     /// Set if the names below a directory are made one by one, in directories that may be there.
     pub merges: bool,
+    /// Set if links below it are followed, and what they lead to is copied.
+    pub follows: bool,
 }
 
 /// An option inserted into a program's command line when the policy allows it.

@@ -86,6 +86,41 @@ const OBEYED: &[&str] = &[
     "profile.d",
     "ld.so.*",
     "hooks",
+    ".githooks",
+    ".hg",
+    ".direnv",
+    ".mise.toml",
+    "mise.toml",
+    ".lefthook*",
+    "lefthook*",
+    ".pre-commit-config.yaml",
+    ".zed",
+    ".cursor",
+    ".windsurf",
+    ".devcontainer*",
+    ".claude",
+    ".codex",
+    ".gemini",
+    ".mcp.json",
+    "ringfence.toml",
+    "ringfence.yaml",
+    "ringfence.yml",
+    "ringfence.json",
+    ".nvim*",
+    ".nvm",
+    ".oh-my-zsh",
+    ".pyenv",
+    ".rbenv",
+    ".asdf",
+    ".sdkman",
+    ".eslintrc*",
+    ".pdbrc*",
+    ".mvn",
+    "gradlew*",
+    "mvnw*",
+    "__pycache__",
+    "*.pyc",
+    ".bin",
     "bin",
     "sbin",
 ];
@@ -140,10 +175,13 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
     for text in operands.iter().chain(&named) {
         destination(Some(text), title, analysis);
     }
-    // The names that it makes begin with the second operand.
-    let begins_hidden = |text: &String| text.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
-    if title == "split" && operands.get(1).is_some_and(begins_hidden) {
-        analysis.add(Effect::Code, "split: a name that it makes may be run or obeyed");
+    let prefix = match title {
+        "split" => operands.get(1).map_or("x", String::as_str),
+        "csplit" => named.last().map_or("xx", String::as_str),
+        _ => "",
+    };
+    if !prefix.is_empty() {
+        numbered(prefix, title, analysis);
     }
     if COPIES.contains(&title) {
         copied(&operands, named.last(), title, scanned, analysis);
@@ -167,6 +205,27 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
             );
         }
     }
+}
+
+/// Judges the names that begin with a prefix, and end with letters and digits that the program counts up.
+fn numbered(prefix: &str, title: &str, analysis: &mut Analysis) {
+    let name = prefix.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let is_counted = |rest: &str| {
+        rest.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'*')
+    };
+    let can_become = |obeyed: &&str| match obeyed.strip_prefix('*') {
+        Some(end) => (1..=end.len()).any(|at| name.ends_with(&end[..at]) && is_counted(&end[at..])),
+        None => obeyed.strip_prefix(name.as_str()).is_some_and(is_counted),
+    };
+    if name.starts_with('.') || OBEYED.iter().any(|obeyed| can_become(&obeyed)) {
+        analysis.add(
+            Effect::Code,
+            format!("{title}: a name that it makes may be run or obeyed"),
+        );
+    }
+    // What is there already may be a link.
+    note(&format!("{prefix}*"), None, analysis);
 }
 
 /// Judges one place that is written to; `None` is unknown.
@@ -210,16 +269,21 @@ fn copied(
     };
     analysis.makes_trees = true;
     let merges = merges(title, scanned);
+    let follows = match title {
+        "cp" => scanned.has_any(&["-L", "--dereference"]),
+        "rsync" => scanned.has_any(&["-L", "--copy-links", "-k"]),
+        _ => matches!(title, "scp" | "ditto"),
+    };
     for source in sources {
         let path = source.clone();
-        note(destination, Some(Source { path, merges }), analysis);
+        let source = Source {
+            path,
+            merges,
+            follows,
+        };
+        note(destination, Some(source), analysis);
     }
     if merges {
-        let follows = match title {
-            "cp" => scanned.has_any(&["-L", "--dereference"]),
-            "rsync" => scanned.has_any(&["-L", "--copy-links", "-k"]),
-            _ => title == "scp",
-        };
         let reach = if follows { Reach::Linked } else { Reach::Tree };
         secrets::trees(sources.to_vec(), reach, analysis);
     }

@@ -10,12 +10,14 @@ use crate::shell::{Simple, Word};
 pub(super) fn judge(entry: &Entry, args: &[Word], analysis: &mut Analysis) {
     let (rest, commands) = split(args, analysis);
     let scanned = options::scan(entry, &rest, "find", analysis);
-    // Names alone are not secrets, contents are.
-    if !commands.is_empty() {
+    // Names alone are not secrets, contents are; and another command may show those of files whose names it gets.
+    if !commands.is_empty() || prints_sources(args) {
         secrets::check(&rest, &[], "find", analysis);
+    }
+    if !commands.is_empty() {
         secrets::broad(&rest, "find", &scanned, analysis);
     }
-    let outer = std::mem::replace(&mut analysis.sources_only, only_sources(&rest));
+    let outer = std::mem::replace(&mut analysis.sources_only, only_sources(args, is_one_command));
     for command in commands {
         analysis.wraps = true;
         let outer = std::mem::replace(&mut analysis.templated, true);
@@ -36,27 +38,58 @@ const SOURCES: &[&str] = &[
     "scss", "vue", "svelte", "proto", "graphql",
 ];
 
-/// Returns `true` if it finds only source files: all tests must hold, and one requires such an extension.
-fn only_sources(args: &[Word]) -> bool {
+/// Tests that narrow what is found, by the number of words behind them.
+const TESTS: &[(&str, usize)] = &[
+    ("-maxdepth", 1),
+    ("-mindepth", 1),
+    ("-path", 1),
+    ("-ipath", 1),
+    ("-mtime", 1),
+    ("-mmin", 1),
+    ("-size", 1),
+    ("-xdev", 0),
+    ("-mount", 0),
+];
+
+/// Returns `true` if source files alone get to the one action, at the end. An expression is evaluated in its order, so the
+/// form is a strict one: start points without an option before them, which may follow links, then tests that all hold.
+fn only_sources(args: &[Word], is_action: impl Fn(&[&str]) -> bool) -> bool {
     let texts: Option<Vec<String>> = args.iter().map(Word::literal).collect();
     let Some(texts) = texts else { return false };
-    let either = ["-o", "-or", ",", "(", ")", "-follow", "-L"];
-    if texts.iter().any(|text| either.contains(&text.as_str())) {
-        return false;
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let is_start = |text: &&&str| !text.starts_with(['-', '(', '!', ',']);
+    let starts = texts.iter().take_while(is_start).count();
+    let mut rest = &texts[starts..];
+    let (mut are_files, mut are_sources) = (false, false);
+    loop {
+        rest = match rest {
+            // A symbolic link named like a source file leads anywhere.
+            ["-type", "f", rest @ ..] => {
+                are_files = true;
+                rest
+            }
+            ["-name" | "-iname", pattern, rest @ ..] => {
+                let ending = pattern.rsplit_once('.').map_or("", |(_, ending)| ending);
+                are_sources |= SOURCES.contains(&ending);
+                rest
+            }
+            [test, behind @ ..] => match TESTS.iter().find(|(known, _)| known == test) {
+                Some((_, words)) if behind.len() >= *words => &behind[*words..],
+                _ => break,
+            },
+            [] => break,
+        };
     }
-    // A symbolic link named like a source file leads anywhere.
-    let files = texts
-        .windows(2)
-        .any(|pair| matches!(pair, [test, kind] if test == "-type" && kind == "f"));
-    let mut before = "";
-    files
-        && texts.windows(2).any(|pair| {
-            let [test, pattern] = pair else { return false };
-            let negated = matches!(before, "!" | "-not");
-            before = test;
-            let ending = pattern.rsplit_once('.').map_or("", |(_, ending)| ending);
-            !negated && matches!(test.as_str(), "-name" | "-iname") && SOURCES.contains(&ending)
-        })
+    are_files && are_sources && is_action(rest)
+}
+
+/// Returns `true` for one `-exec` or `-execdir` with its end, and nothing behind it.
+fn is_one_command(words: &[&str]) -> bool {
+    let [action, command @ ..] = words else {
+        return false;
+    };
+    let end = command.iter().position(|word| matches!(*word, ";" | "+"));
+    matches!(*action, "-exec" | "-execdir") && end.is_some_and(|end| end + 1 == command.len())
 }
 
 /// Returns `true` if a command prints only names of source files, NUL-terminated.
@@ -64,11 +97,11 @@ pub(crate) fn feeds_sources(simple: &Simple) -> bool {
     let Some((program, args)) = simple.words.split_first() else {
         return false;
     };
-    let zeros = args.iter().any(|word| word.text == "-print0")
-        && !args
-            .iter()
-            .any(|word| word.text == "-print" || word.text.starts_with("-printf"));
-    program.text == "find" && zeros && simple.redirects.is_empty() && only_sources(args)
+    program.text == "find" && simple.redirects.is_empty() && prints_sources(args)
+}
+
+fn prints_sources(args: &[Word]) -> bool {
+    only_sources(args, |action| matches!(action, ["-print0"]))
 }
 
 /// Returns `true` for an `xargs` that reads them.

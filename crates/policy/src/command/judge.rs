@@ -1,6 +1,6 @@
 //! Judges a command by its entry in the table.
 
-use super::analysis::{Analysis, Reach};
+use super::analysis::{Analysis, Forced, Reach};
 use super::effect::Effect;
 use super::options::Scanned;
 use super::table::Entry;
@@ -202,7 +202,47 @@ fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, analysi
         return find::judge(entry, args, analysis);
     }
     let scanned = options::scan(entry, args, title, analysis);
+    end_options(entry, name, args, &scanned, title, analysis);
     conclude(entry, args, title, &scanned, analysis);
+}
+
+/// Ends the options of a program before the first name that is chosen elsewhere, if one of its options shows secrets: a file
+/// may be called `--files0-from=link`.
+fn end_options(
+    entry: &Entry,
+    name: &Word,
+    args: &[Word],
+    scanned: &Scanned,
+    title: &str,
+    analysis: &mut Analysis,
+) {
+    let has_secrets = entry.options.iter().any(|option| option.effect == Effect::Secret);
+    if !has_secrets || !entry.takes_anything() {
+        return;
+    }
+    let is_chosen = |word: &Word| match word.literal() {
+        Some(text) => analysis.feeds && text.starts_with("{}"),
+        None => word
+            .shape()
+            .is_none_or(|shape| shape.starts_with(['*', '?', '[', '-'])),
+    };
+    let first = scanned.operands.iter().find(|index| is_chosen(&args[**index]));
+    let Some(first) = first.copied() else { return };
+    if args[..first].iter().any(|word| word.text == "--") {
+        return;
+    }
+    let before = first.checked_sub(1).map_or(name, |before| &args[before]);
+    let has_more = args[first..].iter().any(|word| word.text.starts_with('-'));
+    match before.end.filter(|_| !analysis.quoted && !has_more) {
+        Some(at) => analysis.forced.push(Forced {
+            at,
+            words: "--".to_owned(),
+        }),
+        None => analysis.add(
+            Effect::Secret,
+            format!("{title}: a name may become an option that shows a secret: put `--` before it"),
+        ),
+    }
 }
 
 /// Adds the findings of the entry, the operands and the command's handler.

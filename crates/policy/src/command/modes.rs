@@ -15,7 +15,7 @@ const TELLING: &[(&[&str], Effect, &[&str])] = &[
     ),
     (
         &["git apply"],
-        Effect::Write,
+        Effect::Code,
         &["--stat", "--numstat", "--summary", "--check"],
     ),
     (&["top"], Effect::Write, &["-b", "-l"]),

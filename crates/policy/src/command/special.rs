@@ -125,11 +125,26 @@ fn xargs(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if !replaces {
         end_options(&mut words, analysis);
     }
-    words.push(Word {
+    let fed = |end| Word {
         pieces: vec![Piece::Glob('*')],
         text: INPUT.to_owned(),
-        end: None,
-    });
+        end,
+    };
+    // Of `-I{}` the braces are known everywhere.
+    let mut values = scanned.values.iter();
+    let token = values.find(|(name, _)| matches!(*name, "-I" | "-J" | "--replace"));
+    let token = token
+        .and_then(|(_, value)| value.clone())
+        .filter(|token| token != "{}");
+    for word in &mut words {
+        if token
+            .as_ref()
+            .is_some_and(|token| word.text.contains(token.as_str()))
+        {
+            *word = fed(word.end);
+        }
+    }
+    words.push(fed(None));
     if !scanned
         .options
         .iter()

@@ -203,6 +203,10 @@ impl Unfinished {
 
     /// Puts the files in their places, the record last, and lists the snapshot.
     fn keep(&mut self) -> io::Result<()> {
+        // Looked at again at the end: an interrupted server must not list it, either.
+        if !lock(&self.store.index).writing.contains_key(&self.info.id) {
+            return Err(ErrorKind::Interrupted.into());
+        }
         let directory = &self.store.directory;
         let archive_path = archive_path(directory, &self.info.id);
         fs::rename(unfinished(&archive_path), archive_path)?;

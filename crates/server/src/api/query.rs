@@ -7,13 +7,14 @@ use axum::response::{IntoResponse, Response};
 use super::error::{ApiError, Reason};
 use super::route::{Parameter, Place, Route};
 
-/// The user on whose behalf the server's own user asks, a parameter of every route below `/v1/`.
+/// The user on whose behalf the server's own user asks, a parameter of the routes of sandboxes and snapshots.
 const USER: &str = "user";
 
 /// The names of parameters that a route takes.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     known: Vec<&'static str>,
+    takes_user: bool,
     /// Beginning of names that are chosen by the client.
     prefix: Option<&'static str>,
 }
@@ -30,12 +31,15 @@ impl Names {
             .find(|parameter| parameter.place == Place::Prefix);
         route.path.starts_with("/v1/").then(|| Self {
             known: known.map(|parameter| parameter.name).collect(),
+            takes_user: ["/v1/sandbox", "/v1/snapshots"]
+                .iter()
+                .any(|beginning| route.path.starts_with(beginning)),
             prefix: prefix.map(|parameter| parameter.name),
         })
     }
 
     fn has(&self, name: &str) -> bool {
-        name == USER
+        (self.takes_user && name == USER)
             || self.known.contains(&name)
             || self.prefix.is_some_and(|prefix| name.starts_with(prefix))
     }

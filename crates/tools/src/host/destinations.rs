@@ -3,12 +3,14 @@
 //! The policy sees only names. A harmless one can be a link to a startup file that does not exist yet, or to the
 //! settings of the repository; and what a command copies brings names of its own.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::trust::glob;
+use ringfence_exec::trust::{Acted, glob};
 use ringfence_policy::cascade::{Decision, Destination, Source, is_obeyed};
 
+use super::ObeyedPlaces;
 use super::line_directory::{LineDirectory, real};
 
 /// Maximum number of paths examined. A person is asked about a line that could make more.
@@ -19,14 +21,28 @@ const MAX_LINKS: usize = 40;
 
 /// Returns the first file that an allowed line makes or replaces, and that programs run or obey, or that is a
 /// secret.
-pub(crate) fn obeyed(decision: &Decision, place: &LineDirectory) -> Option<PathBuf> {
-    first_obeyed(decision, place, MAX_PATHS)
+pub(crate) fn obeyed(decision: &Decision, place: &LineDirectory, known: &ObeyedPlaces) -> Option<PathBuf> {
+    first_obeyed(decision, place, known, MAX_PATHS)
 }
 
-fn first_obeyed(decision: &Decision, place: &LineDirectory, most: usize) -> Option<PathBuf> {
+fn first_obeyed(
+    decision: &Decision,
+    place: &LineDirectory,
+    known: &ObeyedPlaces,
+    most: usize,
+) -> Option<PathBuf> {
+    if decision.parts.iter().all(|part| part.destinations.is_empty()) {
+        return None;
+    }
+    let start = real(&place.directory).unwrap_or_else(|| place.directory.clone());
+    let git = Acted::find(&start, &[]);
+    let git = git.paths.into_iter().chain(git.missing).map(|target| target.path);
+    let git = git.filter_map(|path| canonicalize_missing(&path, MAX_LINKS));
     let mut search = Search {
         place,
-        start: real(&place.directory).unwrap_or_else(|| place.directory.clone()),
+        known,
+        git: git.collect(),
+        start,
         left: most,
     };
     let mut all = decision.parts.iter().flat_map(|part| &part.destinations);
@@ -38,6 +54,9 @@ type Checked = Result<(), PathBuf>;
 
 struct Search<'a> {
     place: &'a LineDirectory,
+    known: &'a ObeyedPlaces,
+    /// Files and directories to which the settings of git lead.
+    git: Vec<PathBuf>,
     /// The line's directory, without links.
     start: PathBuf,
     left: usize,
@@ -62,14 +81,14 @@ impl Search<'_> {
             };
             self.check(&below)?;
             if source.merges && from.is_dir() {
-                self.merged(&from, &[destination.to_path_buf(), below])?;
+                self.merged(&from, source.follows, &[destination.to_path_buf(), below])?;
             }
         }
         Ok(())
     }
 
     /// Checks the names below a directory, which are made below one of the destinations.
-    fn merged(&mut self, top: &Path, destinations: &[PathBuf]) -> Checked {
+    fn merged(&mut self, top: &Path, follows: bool, destinations: &[PathBuf]) -> Checked {
         let mut pending = vec![top.to_path_buf()];
         while let Some(directory) = pending.pop() {
             for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -82,7 +101,12 @@ impl Search<'_> {
                 for destination in destinations {
                     self.check(&destination.join(name))?;
                 }
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                // Links that lead in a circle end at the bound of paths, or of links.
+                let is_directory = match follows {
+                    true => path.is_dir(),
+                    false => entry.file_type().is_ok_and(|kind| kind.is_dir()),
+                };
+                if is_directory {
                     pending.push(path);
                 }
             }
@@ -118,10 +142,18 @@ impl Search<'_> {
             return Err(path.to_path_buf());
         };
         let inside = end.strip_prefix(&self.start).unwrap_or(&end);
-        if is_obeyed(&inside.to_string_lossy()) || self.place.is_secret(&end) {
+        if is_obeyed(&inside.to_string_lossy()) || self.is_known(&end, inside) || self.place.is_secret(&end) {
             return Err(end);
         }
         Ok(())
+    }
+
+    /// Returns `true` for a place that settings name.
+    fn is_known(&self, end: &Path, inside: &Path) -> bool {
+        let names: Vec<&OsStr> = inside.iter().collect();
+        let protected = |count: usize| self.known.protected.ends(&names[..count]);
+        let mut named = self.git.iter().chain(&self.known.trusted);
+        named.any(|place| end.starts_with(place)) || (1..=names.len()).any(protected)
     }
 }
 
@@ -142,6 +174,7 @@ fn canonicalize_missing(path: &Path, links: usize) -> Option<PathBuf> {
 mod tests {
     use super::super::test_world::World;
     use super::*;
+    use ringfence_exec::protected::{PROTECTED, Protected};
     use ringfence_policy::cascade::{Rules, Verdict, decide};
 
     fn world() -> World {
@@ -178,6 +211,7 @@ mod tests {
             "rsync *",
             "git mv *",
             "split *",
+            "csplit *",
         ];
         let rules = Rules {
             allow: patterns.map(|pattern| pattern.parse().unwrap()).to_vec(),
@@ -185,7 +219,11 @@ mod tests {
         };
         let decision = decide(line, &rules);
         assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
-        first_obeyed(&decision, &world.place, most)
+        let known = ObeyedPlaces {
+            trusted: vec![world.at("work/skills")],
+            protected: Protected::new(["mine"]),
+        };
+        first_obeyed(&decision, &world.place, &known, most)
     }
 
     #[test]
@@ -219,6 +257,61 @@ mod tests {
         ] {
             check(&world, line, false);
         }
+    }
+
+    #[test]
+    fn what_is_protected_from_programs_is_obeyed() {
+        for name in PROTECTED {
+            assert!(is_obeyed(&name.replace('*', "a")), "{name}");
+        }
+        let world = world();
+        let settings = "[core]\nhooksPath = tools/hk\n[include]\npath = ../git.inc\n";
+        fs::write(world.at("work/.git/config"), settings).unwrap();
+        fs::create_dir_all(world.at("work/tools/hk")).unwrap();
+        fs::create_dir(world.at("work/skills")).unwrap();
+        for line in [
+            "cp config tools/hk/pre-commit",
+            "cp config git.inc",
+            "cp config skills/good.py",
+            "cp config plain/mine",
+            "tee mine/deep",
+        ] {
+            check(&world, line, true);
+        }
+        check(&world, "cp config tools/other", false);
+    }
+
+    #[test]
+    fn names_that_a_program_counts_up_are_found() {
+        let world = world();
+        world.link("work/.git/config", "work/xaa");
+        world.link("work/.git/config", "work/xx00");
+        world.link("work/.git/config", "work/out/part-ab");
+        for line in [
+            "split config",
+            "split -l 1 config x",
+            "split config out/part-",
+            "csplit config 2",
+            "csplit -f out/part- config 2",
+        ] {
+            check(&world, line, true);
+        }
+        check(&world, "split config other", false);
+    }
+
+    #[test]
+    fn links_are_followed_where_the_command_follows_them() {
+        let world = world();
+        fs::create_dir_all(world.at("work/real")).unwrap();
+        fs::write(world.at("work/real/config"), "x").unwrap();
+        fs::create_dir_all(world.at("work/vendor")).unwrap();
+        world.link("work/real", "work/vendor/src");
+        world.link("work/.git/config", "work/out/src/config");
+        check(&world, "cp -rL vendor/. out", true);
+        check(&world, "rsync -aL vendor/ out", true);
+        check(&world, "cp -r vendor/. plain", false);
+        world.link("work/vendor", "work/vendor/loop");
+        check(&world, "cp -rL vendor/. plain", false);
     }
 
     #[test]

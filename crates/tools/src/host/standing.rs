@@ -85,11 +85,13 @@ fn files(line: &str, decision: &Decision, host: &HostSettings) -> Result<Option<
 mod tests {
     use std::fs;
 
+    use ringfence_exec::protected::Protected;
     use ringfence_exec::trust::Ledger;
     use ringfence_policy::Timeout;
     use ringfence_policy::cascade::{Rules, decide};
     use ringfence_records::approval::Service;
 
+    use super::super::ObeyedPlaces;
     use super::*;
 
     fn host(state: &Path, directory: &Path) -> HostSettings {
@@ -102,6 +104,10 @@ mod tests {
             patience: Timeout::seconds(1),
             own: Vec::new(),
             ledger: Ledger::at(state),
+            obeyed: ObeyedPlaces {
+                trusted: Vec::new(),
+                protected: Protected::standard(),
+            },
         }
     }
 

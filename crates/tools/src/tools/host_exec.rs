@@ -119,8 +119,8 @@ async fn look_beside(
         }
     }
     if decision.verdict != Verdict::Review {
-        let (place, judged) = (place(directory, host), decision.clone());
-        if let Some(path) = on_a_thread(move || obeyed(&judged, &place)).await? {
+        let (place, judged, known) = (place(directory, host), decision.clone(), host.obeyed.clone());
+        if let Some(path) = on_a_thread(move || obeyed(&judged, &place, &known)).await? {
             let path = path.display().to_string();
             decision.ask(
                 Effect::Code,

@@ -44,6 +44,26 @@ const SCRIPTED: Package = Package {
     members: &[("package/index.js", Member::File(""))],
 };
 
+/// The installer writes more than a pipe holds.
+#[test]
+fn a_large_package_of_npm_arrives_whole() {
+    play(Some(World::here()), |world| {
+        let text = format!("module.exports = {{}}; //{}", "x".repeat(3 << 20));
+        let members = [("package/index.js", Member::File(text.leak()))];
+        let large = Package {
+            name: "large",
+            version: "1.0.0",
+            manifest: "{}",
+            members: Box::leak(Box::new(members)),
+        };
+        let registry = serve(world, &[large]);
+        configure(world, &registry, LOOPBACK);
+        let code = "console.log(require('fs').statSync(require.resolve('large')).size)";
+        let output = ringfence(world, &["-l", "javascript", "--with", "large", "-c", code]);
+        assert_eq!(output.ok(), format!("{}\n", (3 << 20) + 24));
+    });
+}
+
 const PACKAGES: &str = "demo-lib,@demo/module@^3";
 
 here!(javascript_has_packages);

@@ -213,8 +213,8 @@ impl Watcher<'_> {
             return Ok(Progress::Continues);
         }
         // Its changes are told when it has its name.
-        if is_temporary(&notice.name) {
-            self.is_stored = has(libc::IN_MOVED_FROM) && !has(libc::IN_ISDIR);
+        if is_temporary(&notice.name) && !has(libc::IN_ISDIR) {
+            self.is_stored = has(libc::IN_MOVED_FROM);
             return Ok(Progress::Continues);
         }
         let is_stored = std::mem::take(&mut self.is_stored) && has(libc::IN_MOVED_TO);
@@ -268,7 +268,7 @@ impl Watcher<'_> {
             };
             for (name, is_directory) in listed {
                 let path = directory.join(&name);
-                if scan == Scan::Reported {
+                if scan == Scan::Reported && (is_directory || !is_temporary(&name)) {
                     let Some(rest) = left.checked_sub(1) else {
                         return self.send(EventType::Overflow, below);
                     };
