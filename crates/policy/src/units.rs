@@ -285,7 +285,7 @@ impl fmt::Display for Pids {
 
 /// A quantity in a configuration file: a number in the base unit, or a text with a unit.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or a text with a unit")]
 pub(crate) enum NumberOrText {
     Integer(u64),
     Float(f64),

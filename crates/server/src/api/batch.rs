@@ -80,7 +80,7 @@ fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::
         type Value = Vec<Value>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "at most {MAX_RUNS} programs")
+            write!(f, "a list of at most {MAX_RUNS} programs")
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Vec<Value>, A::Error> {
@@ -140,7 +140,10 @@ async fn batch(
     api.check_quota(&grant)?;
     let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
         (body::NDJSON, bytes) => Waiting::Lines(bytes),
-        (_, bytes) => Waiting::Parsed(body::parse_off_thread::<Batch>(bytes).await?.runs.into_iter()),
+        (_, bytes) => {
+            let batch: Batch = body::off_thread(bytes, body::parse_object).await?;
+            Waiting::Parsed(batch.runs.into_iter())
+        }
     };
     let under_way = UnderWay {
         api,
@@ -205,7 +208,7 @@ impl UnderWay {
             match answered {
                 // The text is the result's JSON, on one line.
                 Ok(answer) => format!("{{\"index\":{index},\"result\":{}}}\n", answer.text),
-                Err(error) => failed(index, &error),
+                Err(error) => failed(index, &run::of_body(error)),
             }
         });
     }
