@@ -49,7 +49,7 @@ pub struct ApproveArgs {
     /// Approve the same request this many more times in the session; for a function, calls with any
     /// arguments.
     #[arg(long, value_name = "NUMBER", conflicts_with = "always")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_USES)))]
+    #[arg(value_parser = super::values::number::<1, MAX_USES>)]
     pub uses: Option<u32>,
     /// Approve exactly this text from now on, by adding it to `approved.toml` in the state directory.
     #[arg(long)]

@@ -24,6 +24,9 @@ pub enum KeysCommand {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+        /// Print ids only, one a line.
+        #[arg(short, long, conflicts_with = "json")]
+        quiet: bool,
     },
     /// Show what the keys have used today (UTC) and in all.
     Usage {
@@ -33,12 +36,12 @@ pub enum KeysCommand {
     },
     /// Revoke a key: a running server refuses it, and ends what is open in its name.
     Revoke {
-        /// Public part of the key, as `ringfence keys ls` prints it.
+        /// The key's id, as `ringfence keys ls` prints it, or the key itself.
         id: String,
     },
     /// Remove a key that is revoked or has expired, with everything that is kept for it but the audit log.
     Rm {
-        /// Public part of the key, as `ringfence keys ls` prints it.
+        /// The key's id, as `ringfence keys ls` prints it, or the key itself.
         id: String,
     },
 }
@@ -55,7 +58,7 @@ pub struct KeysCreateArgs {
     #[arg(long, value_name = "NAME")]
     pub tenant: Option<Tenant>,
     /// Days until it expires; never by default.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_parser = super::values::number::<1, { u32::MAX }>)]
     pub days: Option<u32>,
     /// Processor time that its runs and sandboxes may use a day (UTC), such as 1h; not limited by default.
     #[arg(long, value_name = "TIME")]

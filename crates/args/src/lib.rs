@@ -16,6 +16,8 @@ mod scoped;
 mod session;
 mod setup;
 mod skills;
+mod usage;
+mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,13 +38,14 @@ pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg,
     SandboxFilesArgs, SandboxForkArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs,
-    SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SnapshotCommand,
-    SnapshotCreateArgs, SnapshotNameArgs,
+    SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SandboxTimeoutArgs,
+    SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
 };
-pub use scoped::ScopedOptions;
+pub use scoped::{ScopedListArgs, ScopedOptions};
 pub use session::{SessionCommand, SessionNewArgs};
 pub use setup::{DenoArgs, EngineArg, ImageArgs, ImageSource, SetupCommand};
 pub use skills::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
+pub use usage::{ErrorForm, hint};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -314,7 +317,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOST:GUEST[:ro|rw]", help_heading = "Access")]
     pub mount: Vec<Mount>,
     /// Set an environment variable of the program, as NAME=VALUE; may be repeated.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, help_heading = "Access")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable, help_heading = "Access")]
     pub env: Vec<(EnvName, String)>,
     /// Install these packages for the program, such as `pandas,seaborn==0.13` for Python and `lodash@4` for JavaScript; may
     /// be repeated. They are kept, and installed in a fence that reaches the index alone (`packages.index`,
@@ -599,18 +602,6 @@ pub enum Arch {
 pub struct CompletionsArgs {
     /// The shell.
     pub shell: clap_complete::Shell,
-}
-
-fn parse_env(text: &str) -> Result<(EnvName, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| {
-        format!(
-            "expected `NAME=value`, found no `=`; to pass on your own variable, write `{text}=\"${text}\"`"
-        )
-    })?;
-    let name = name
-        .parse()
-        .map_err(|error: ringfence_policy::ParseEnvNameError| error.to_string())?;
-    Ok((name, value.to_owned()))
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ringfence_policy::{Bytes, Cpus, Language, Pids, Timeout};
+use ringfence_policy::{Bytes, Cpus, EnvName, Language, Pids, Timeout};
 
-use super::scoped::ScopedOptions;
+use super::scoped::{ScopedListArgs, ScopedOptions};
 use super::setup::EngineArg;
+use super::values;
 use ringfence::config::values::OciRuntime;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -20,6 +21,7 @@ Examples:
   ringfence sandbox shell lab
   ringfence sandbox cp data.csv lab:/workspace/
   ringfence sandbox port lab 8000             # of a sandbox created with `--ports`
+  ringfence sandbox timeout lab 2h            # from now on
   ringfence sandbox rm lab
   ringfence sandbox create --runtime docker --name build --template code-executor";
 
@@ -38,7 +40,7 @@ pub enum SandboxCommand {
     Shell(SandboxNameArgs),
     /// Run code in a sandbox, which keeps what it defines; or a command, after `--`.
     Run(SandboxRunArgs),
-    /// Copy a file or directory into or out of a sandbox, as NAME:/PATH.
+    /// Copy a file or directory into or out of a sandbox, as NAME:PATH. A relative path in it is below /workspace.
     Cp(SandboxCopyArgs),
     /// List the files of a directory of a sandbox.
     Files(SandboxFilesArgs),
@@ -51,6 +53,8 @@ pub enum SandboxCommand {
     /// Keep the files of a sandbox as a snapshot, of which `create --snapshot` makes others.
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Set the time until a sandbox expires, from now on.
+    Timeout(SandboxTimeoutArgs),
     /// Pause the processes of a sandbox.
     Pause(SandboxNameArgs),
     /// Resume the processes of a sandbox.
@@ -88,7 +92,7 @@ pub struct SandboxCreateArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
     /// The name; with a template 1 to 40 of `a-z`, `0-9` and `-` (default: none; with a template an unused one).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::name)]
     pub name: Option<String>,
     /// The runtime: local, docker or podman (default: local).
     #[arg(long, value_name = "NAME", conflicts_with = "engine")]
@@ -105,10 +109,10 @@ pub struct SandboxCreateArgs {
     #[arg(long, value_name = "NAME")]
     pub image: Option<String>,
     /// Size limit of all its files together (default: 256MiB). Not with a template.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::disk::parse)]
     pub disk: Option<Bytes>,
     /// Allow connections to this host; may be repeated. Not with a template, which has them.
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = values::host)]
     pub allow_host: Vec<String>,
     /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not with a template.
     #[arg(long)]
@@ -117,10 +121,10 @@ pub struct SandboxCreateArgs {
     #[arg(long, value_name = "PKG,…")]
     pub with: Vec<String>,
     /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not with a template.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub env: Vec<(String, String)>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub env: Vec<(EnvName, String)>,
     /// Label it, as NAME=VALUE; may be repeated. Not with a template.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::label)]
     pub metadata: Vec<(String, String)>,
     /// Memory limit (default: 512MiB; with a template its own).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
@@ -224,11 +228,6 @@ fn port_address(text: &str) -> Result<SocketAddrV4, String> {
     address.ok_or_else(|| expected.to_owned())
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
-}
-
 /// Choice of the OCI runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OciRuntimeArg {
@@ -262,6 +261,18 @@ pub struct SandboxNameArgs {
     pub name: String,
 }
 
+/// `ringfence sandbox timeout`.
+#[derive(Debug, Args)]
+pub struct SandboxTimeoutArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The sandbox.
+    pub name: String,
+    /// Time from now on, such as 30m or 2h.
+    #[arg(value_name = "TIME")]
+    pub timeout: Timeout,
+}
+
 /// `ringfence sandbox events`.
 #[derive(Debug, Args)]
 pub struct SandboxEventsArgs {
@@ -289,10 +300,10 @@ pub struct SandboxForkArgs {
     /// The sandbox.
     pub name: String,
     /// Number of new sandboxes, at most 16.
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = values::number::<1, 16>)]
     pub count: u32,
     /// Name of the new sandbox (default: none). Not with several.
-    #[arg(long = "name", value_name = "NAME", conflicts_with = "count")]
+    #[arg(long = "name", value_name = "NAME", conflicts_with = "count", value_parser = values::name)]
     pub new_name: Option<String>,
 }
 
@@ -302,7 +313,7 @@ pub enum SnapshotCommand {
     /// Keep the files of a sandbox.
     Create(SnapshotCreateArgs),
     /// List the snapshots.
-    Ls(ScopedOptions),
+    Ls(ScopedListArgs),
     /// Remove a snapshot. Sandboxes that were made of it stay.
     Rm(SnapshotNameArgs),
 }
@@ -315,7 +326,7 @@ pub struct SnapshotCreateArgs {
     /// The sandbox.
     pub sandbox: String,
     /// The name of the snapshot (default: none).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::name)]
     pub name: Option<String>,
 }
 
@@ -345,8 +356,8 @@ pub struct SandboxExecArgs {
     #[arg(short, long, value_name = "DIR")]
     pub workdir: Option<String>,
     /// Set an environment variable, as NAME=VALUE; may be repeated.
-    #[arg(short, long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub env: Vec<(String, String)>,
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub env: Vec<(EnvName, String)>,
     /// Run it as this user of a sandbox with the fence `box`: a name of its /etc/passwd, or a number (default: root).
     #[arg(short = 'u', long = "as", value_name = "NAME")]
     pub account: Option<String>,
@@ -365,7 +376,7 @@ pub struct SandboxRunArgs {
     pub options: ScopedOptions,
     /// The sandbox.
     pub name: String,
-    /// The code's file, or `-` for standard input.
+    /// The code's file, or `-` for standard input (default: standard input, unless it is a terminal).
     #[arg(conflicts_with_all = ["code", "command"])]
     pub file: Option<PathBuf>,
     /// The code itself.
@@ -392,10 +403,10 @@ pub struct SandboxRunArgs {
 pub struct SandboxCopyArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
-    /// A file or directory, or NAME:/PATH of a sandbox; `-` for standard input. With `/.` at the end, the entries of a
+    /// A file or directory, or NAME:PATH of a sandbox; `-` for standard input. With `/.` at the end, the entries of a
     /// directory.
     pub from: String,
-    /// A file or directory, or NAME:/PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
+    /// A file or directory, or NAME:PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
     pub to: String,
     /// Maximum size of a directory that comes out of a sandbox.
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = ringfence_policy::memory::parse)]
@@ -412,11 +423,11 @@ pub struct SandboxFilesArgs {
     pub options: ScopedOptions,
     /// The sandbox.
     pub name: String,
-    /// The directory.
+    /// The directory. A relative one is below /workspace.
     #[arg(default_value = "/workspace")]
     pub path: String,
     /// Levels of directories.
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = values::number::<1, { u32::MAX }>)]
     pub depth: u32,
 }
 
@@ -428,7 +439,7 @@ pub struct SandboxPortArgs {
     /// The sandbox.
     pub name: String,
     /// The port inside, where a program listens at 127.0.0.1 or 0.0.0.0.
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(value_parser = values::port)]
     pub port: u16,
     /// Address to listen at: one of 127.0.0.0/8 but 127.0.0.1, to which browsers send the console's cookies (default:
     /// 127.0.0.2 with the same port).

@@ -14,6 +14,16 @@ pub struct ScopedOptions {
     pub json: bool,
 }
 
+/// `ls` of sessions and snapshots.
+#[derive(Debug, Args)]
+pub struct ScopedListArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// Print names only, one a line; of what has none its ID.
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
 impl ScopedOptions {
     /// Returns the user, if one was named.
     pub const fn user(&self) -> Option<&Scope> {

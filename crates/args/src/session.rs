@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use ringfence_policy::{Bytes, Cpus, Pids, SessionId};
 
-use super::scoped::ScopedOptions;
+use super::scoped::{ScopedListArgs, ScopedOptions};
 
 pub(crate) const EXAMPLES: &str = "\
 Sessions live in the server: start one with `ringfence serve &`.
@@ -20,7 +20,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub enum SessionCommand {
     /// List the sessions.
-    Ls(ScopedOptions),
+    Ls(ScopedListArgs),
     /// Create a session before its first use, with its own limits.
     New(SessionNewArgs),
     /// Copy a session as it is now, with its variables and files, into its own fence.

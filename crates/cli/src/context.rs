@@ -6,23 +6,26 @@ use ringfence::{Configuration, Environment};
 use ringfence_exec::local::Log;
 
 use crate::ui::Ui;
-use ringfence_args::GlobalArgs;
+use ringfence_args::{ErrorForm, GlobalArgs};
 
 /// The state of all commands.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) ui: Ui,
+    /// Format of errors on standard output.
+    pub(crate) form: ErrorForm,
     library: ringfence::Context,
 }
 
 impl Context {
     /// Creates the context of a command line.
-    pub(crate) fn new(environment: Environment, global: GlobalArgs) -> Self {
+    pub(crate) fn new(environment: Environment, global: GlobalArgs, form: ErrorForm) -> Self {
         let ui = Ui::new(global.color, &environment);
         let log = Log::new(move |warning| ui.warn(warning));
         let configuration = global.config.map_or(Configuration::Layers, Configuration::File);
         Self {
             ui,
+            form,
             library: ringfence::Context::new(environment, configuration, log),
         }
     }

@@ -18,10 +18,9 @@ use ringfence_exec::local as fence;
 use crate::backend::Prepared;
 use crate::commands as command;
 use crate::context::Context;
-use crate::exit::Form;
 use ringfence::env::Environment;
 use ringfence::paths::Paths;
-use ringfence_args::{Cli, Command};
+use ringfence_args::{Cli, Command, ErrorForm};
 
 fn main() -> ExitCode {
     // A launcher must fork, so nothing else may have run before; a launcher that is a copy of us must have
@@ -38,14 +37,34 @@ fn main() -> ExitCode {
         }
         _ => Prepared::default(),
     };
-    let form = Form::of(&arguments);
+    let form = ErrorForm::of(&arguments);
     let cli = match Cli::parsed(&arguments) {
         Ok(cli) => cli.with_checked_file(),
-        Err(error) => return exit::unparsed(&error, form),
+        Err(error) => return exit::unparsed(error, form),
     };
     let Cli { global, command } = cli;
-    let context = Context::new(Environment::of_process(), global);
+    let context = Context::new(Environment::of_process(), global, form);
+    warn_of_address(&command, &context);
     dispatch(&command, prepared, &context).unwrap_or_else(|error| exit::report(context.ui, form, &error))
+}
+
+/// Warns if the user names another server, which only the SDKs use.
+fn warn_of_address(command: &Command, context: &Context) {
+    let uses_server = matches!(
+        command,
+        Command::Run(_)
+            | Command::Tool(_)
+            | Command::Session(_)
+            | Command::Sandbox(_)
+            | Command::Keys(_)
+            | Command::Console(_)
+            | Command::Approvals(_)
+    );
+    if uses_server && context.environment.get("RINGFENCE_API_URL").is_some() {
+        context
+            .ui
+            .warn("RINGFENCE_API_URL is for the SDKs alone: this command acts on this machine");
+    }
 }
 
 /// Returns `true` for the option of runs on images, which no server takes.

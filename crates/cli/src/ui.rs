@@ -41,6 +41,11 @@ pub(crate) fn json(value: &(impl Serialize + ?Sized)) -> serde_json::Result<Stri
     Ok(ascii_where_hidden(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
+/// Renders a value as JSON on one line, escaped as by [`json`].
+pub(crate) fn json_line(value: &serde_json::Value) -> String {
+    ascii_where_hidden(&value.to_string()) + "\n"
+}
+
 /// Escapes hidden characters of a JSON text as `\uXXXX`. Its line breaks are layout: those of strings are escaped already.
 fn ascii_where_hidden(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
@@ -155,6 +160,7 @@ mod tests {
         let text = json(&[name]).unwrap();
         assert_eq!(text, "[\n  \"a\\u009b31m\\u007f\\u202e\\udb40\\udc41é\\n\"\n]\n");
         assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [name]);
+        assert_eq!(json_line(&"\u{9b}\n".into()), "\"\\u009b\\n\"\n");
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub enum Error {
     /// A copy is of what cannot be copied there.
     #[error("{message}")]
     Copy { message: String, hint: &'static str },
+    /// A path of this machine names what cannot be copied.
+    #[error("{message}")]
+    Special { message: String, hint: &'static str },
     /// The sandbox has ended while it was used.
     #[error("the sandbox has ended: {0}")]
     Ended(String),
@@ -76,7 +79,7 @@ impl Error {
             Self::Output(error) => output_hint(error.kind()),
             Self::Source { .. } | Self::Destination { .. } => "check the path",
             Self::Tree(error) => error.hint(),
-            Self::Copy { hint, .. } => hint,
+            Self::Copy { hint, .. } | Self::Special { hint, .. } => hint,
             Self::Ended(_) => "`ringfence sandbox ls` shows which there are",
             // For programs that speak HTTP themselves.
             Self::Refused { hint, .. } if hint.starts_with("GET /") => {
@@ -97,13 +100,12 @@ impl Error {
         self.is_not_found() && self.to_string().starts_with("there is no program")
     }
 
-    /// Returns the object of a failed command's JSON.
-    pub fn to_json(&self) -> Value {
-        let kind = match self {
+    /// Returns the type, as the API documents it.
+    pub fn kind(&self) -> &str {
+        match self {
             Self::Refused { kind, .. } => kind,
             _ => "internal",
-        };
-        serde_json::json!({"error": {"type": kind, "message": self.to_string(), "hint": self.hint()}})
+        }
     }
 }
 

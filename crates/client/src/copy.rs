@@ -93,9 +93,9 @@ impl Sandbox {
         let found = options.named_paths.resolve(Path::new(from)).map_err(unusable)?;
         if !found.path.is_dir() {
             let file = options.named_paths.open_content(&found.path).map_err(unusable)?;
-            let file = file.ok_or_else(|| Error::Copy {
+            let file = file.ok_or_else(|| Error::Special {
                 message: format!("expected a file or a directory, and {from} is a FIFO, a socket or a device"),
-                hint: "read it with another program, and copy its output from standard input: `cp - NAME:/PATH`",
+                hint: "read it with another program, and copy its output from standard input: `cp - NAME:PATH`",
             })?;
             return self.copy_file_in(file, from, to).await.map(Copied::file);
         }
@@ -412,12 +412,12 @@ fn refuse_special(to: &Path) -> Result<(), Error> {
     let found = to.symlink_metadata().map(|found| found.file_type());
     match found.is_ok_and(|found| found.is_fifo() || found.is_socket()) {
         false => Ok(()),
-        true => Err(Error::Copy {
+        true => Err(Error::Special {
             message: format!(
                 "expected a file, a device or nothing at {}, found a FIFO or a socket",
                 to.display()
             ),
-            hint: "copy to standard output, and pass that on: `cp NAME:/PATH -`",
+            hint: "copy to standard output, and pass that on: `cp NAME:PATH -`",
         }),
     }
 }

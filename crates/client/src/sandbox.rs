@@ -96,6 +96,15 @@ impl Sandbox {
             .await
     }
 
+    /// Sets the seconds until the sandbox expires, from now on. Returns its description.
+    ///
+    /// # Errors
+    /// If there is no such sandbox, or the time is too long.
+    pub async fn set_timeout(&self, seconds: f64) -> Result<Value, Error> {
+        let path = self.path("/timeout", &[]);
+        self.client.post(&path, &json!({ "timeout": seconds })).await
+    }
+
     /// Stops the sandbox's processes until [`Sandbox::resume`]. Returns its description.
     ///
     /// # Errors
@@ -607,6 +616,14 @@ async fn follow(
     Err(Error::Broken("the stream of events broke off".to_owned()))
 }
 
+/// Returns the absolute path of one in a sandbox: a relative one is below the directory where commands start.
+pub fn absolute(path: &str) -> String {
+    match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/workspace/{path}"),
+    }
+}
+
 /// A path of `cp`: on this machine, or in a sandbox as `NAME:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
@@ -615,17 +632,13 @@ pub enum Place {
 }
 
 impl Place {
-    /// Parses a path of `cp`. With a slash before the colon or none behind it, it is a path of this machine.
+    /// Parses a path of `cp`. With a slash before the colon, it is a path of this machine.
     pub fn parse(text: &str) -> Self {
         match text.split_once(':') {
-            Some((sandbox, path))
-                if !sandbox.is_empty() && !sandbox.contains('/') && path.starts_with('/') =>
-            {
-                Self::There {
-                    sandbox: sandbox.to_owned(),
-                    path: path.to_owned(),
-                }
-            }
+            Some((sandbox, path)) if !sandbox.is_empty() && !sandbox.contains('/') => Self::There {
+                sandbox: sandbox.to_owned(),
+                path: absolute(path),
+            },
             _ => Self::Here(text.to_owned()),
         }
     }
@@ -689,14 +702,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_a_sandbox_is_absolute_and_has_a_name_before_it() {
+    fn a_path_in_a_sandbox_has_a_name_before_it() {
         let there = |sandbox: &str, path: &str| Place::There {
             sandbox: sandbox.to_owned(),
             path: path.to_owned(),
         };
         assert_eq!(Place::parse("a:/b"), there("a", "/b"));
         assert_eq!(Place::parse("a:/b:c"), there("a", "/b:c"));
-        for here in ["a", "./a:/b", "/a:/b", ":/b", "a:b"] {
+        assert_eq!(Place::parse("a:b/"), there("a", "/workspace/b/"));
+        assert_eq!(Place::parse("a:"), there("a", "/workspace/"));
+        for here in ["a", "./a:/b", "./a:b", "/a:/b", ":/b", ":b"] {
             assert_eq!(Place::parse(here), Place::Here(here.to_owned()));
         }
         assert_eq!(target("/x/data.csv", "/tmp/"), "/tmp/data.csv");

@@ -12,7 +12,7 @@ struct Bounds {
     max: (Bytes, &'static str),
 }
 
-const LARGEST: (Bytes, &str) = (Bytes::mib(64 << 20), "65536GiB");
+const LARGEST: (Bytes, &str) = (Bytes::mib(64 << 20), "64TiB");
 
 /// A shell starts in 4 MiB. Python does not; its run then ends with the out-of-memory outcome.
 const MEMORY: Bounds = Bounds {
@@ -118,17 +118,17 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_refused() {
-        for text in ["0", "1KiB", "4095KiB", "65537GiB"] {
+        for text in ["0", "1KiB", "4095KiB", "65537GiB", "65TiB"] {
             let message = memory::parse(text).unwrap_err().to_string();
             assert!(
-                message.ends_with("is out of range; it must be between 4MiB and 65536GiB"),
+                message.ends_with("is out of range; it must be between 4MiB and 64TiB"),
                 "{message}"
             );
         }
         assert_eq!(DISK.parse("64KiB"), Ok(Bytes::kib(64)));
         assert_eq!(
             memory::parse("256").unwrap_err().to_string(),
-            "expected memory between 4MiB and 65536GiB, found `256`, which is 256 bytes; did you mean `256m`?"
+            "expected memory between 4MiB and 64TiB, found `256`, which is 256 bytes; did you mean `256m`?"
         );
         assert!(DISK.parse("63KiB").is_err());
     }

@@ -79,9 +79,11 @@ impl FromStr for Bytes {
             "k" | "kib" => 1 << 10,
             "m" | "mib" => 1 << 20,
             "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
             "kb" => 1_000,
             "mb" => 1_000_000,
             "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
             _ => return Err(malformed()),
         };
         scale_decimal(number, scale).map(Self).ok_or_else(malformed)
@@ -91,6 +93,7 @@ impl FromStr for Bytes {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            n if n >= 1 << 40 && n.is_multiple_of(1 << 40) => write!(f, "{}TiB", n >> 40),
             n if n >= 1 << 30 && n.is_multiple_of(1 << 30) => write!(f, "{}GiB", n >> 30),
             n if n >= 1 << 20 && n.is_multiple_of(1 << 20) => write!(f, "{}MiB", n >> 20),
             n if n >= 1 << 10 && n.is_multiple_of(1 << 10) => write!(f, "{}KiB", n >> 10),
@@ -282,7 +285,7 @@ impl fmt::Display for Pids {
 
 /// A quantity in a configuration file: a number in the base unit, or a text with a unit.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or a text with a unit")]
 pub(crate) enum NumberOrText {
     Integer(u64),
     Float(f64),
@@ -440,7 +443,7 @@ mod tests {
             let timeout: Timeout = text.parse().unwrap();
             assert_eq!(timeout.to_string().parse::<Timeout>().unwrap(), timeout);
         }
-        for text in ["1B", "10KiB", "3MiB", "2GiB"] {
+        for text in ["1B", "10KiB", "3MiB", "2GiB", "1TiB"] {
             assert_eq!(text.parse::<Bytes>().unwrap().to_string(), text);
         }
     }

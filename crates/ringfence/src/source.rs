@@ -1,7 +1,7 @@
 //! Reads programs: their text, their name, and the language by the file's ending or the first line.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::trust::{NamedPathError, NamedPaths};
@@ -30,11 +30,24 @@ pub struct Program {
 }
 
 impl Source {
+    /// Returns the source that arguments name: code, a file, or `-` for standard input, which is also the default unless it is
+    /// a terminal.
+    pub fn of(code: Option<&str>, file: Option<&Path>) -> Option<Self> {
+        match (code, file) {
+            (Some(code), _) => Some(Self::Text(code.to_owned())),
+            (None, Some(path)) if path.as_os_str() == "-" => Some(Self::Stdin),
+            (None, Some(path)) => Some(Self::File(path.to_path_buf())),
+            (None, None) if io::stdin().is_terminal() => None,
+            (None, None) => Some(Self::Stdin),
+        }
+    }
+
     /// Reads the program's text and determines its name and language.
     ///
     /// # Errors
     /// If the source cannot be read, is not text, is too long, or is of another language.
     pub fn read(self, language: Option<Language>, named: &NamedPaths) -> Result<Program, Failure> {
+        let is_text = matches!(self, Self::Text(_));
         let (code, name, extension) = match self {
             Self::Text(code) => (code.into_bytes(), "<string>".to_owned(), None),
             Self::Stdin => (
@@ -53,6 +66,16 @@ impl Source {
             }
         };
         let code = text(&name, code)?;
+        // Code of an option is empty on purpose; a file or pipe by mistake.
+        if !is_text && code.trim().is_empty() {
+            return Err(Failure::usage(
+                match name.as_str() {
+                    "<stdin>" => "expected a program, found nothing in standard input".to_owned(),
+                    name => format!("expected a program, found nothing in {name}"),
+                },
+                "name a file with a program, pass one with `-c`, or send one to standard input",
+            ));
+        }
         let language = language
             .or_else(|| extension.as_deref().and_then(Language::from_extension))
             .or_else(|| shebang(&code));
@@ -215,6 +238,10 @@ mod tests {
                 .to_string()
                 .contains("NUL character (line 3)")
         );
+        for nothing in [&b""[..], b" \n\n"] {
+            let refused = read(nothing).unwrap_err().to_string();
+            assert!(refused.contains("found nothing in"), "{refused}");
+        }
         assert!(read(&vec![b'#'; 8 << 20]).is_ok());
         assert!(
             read(&vec![b'#'; (8 << 20) + 1])

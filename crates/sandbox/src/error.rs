@@ -32,7 +32,7 @@ pub enum Error {
     /// The runtime of the sandbox lacks the operation.
     #[error("sandboxes of the runtime `{}` cannot {what}", runtime.as_str())]
     NotSupported { runtime: Runtime, what: &'static str },
-    /// The processes of the sandbox are stopped.
+    /// The processes of the sandbox, given by its name or id, are stopped.
     #[error("the sandbox `{0}` is paused")]
     Paused(String),
     /// The sandbox cannot be paused or resumed.
@@ -173,6 +173,7 @@ impl From<ImageError> for Error {
 /// See errno(3).
 const EAGAIN: i32 = 11;
 const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
 /// Errors of calls that reached a limit other than that on files: processes, memory, open files of a process and of all.
 const LIMITS: [i32; 4] = [EAGAIN, 12, 24, 23];
 
@@ -259,7 +260,11 @@ impl Error {
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
-            Self::Paused(_) => "resume it first".to_owned(),
+            Self::Paused(name) => {
+                format!(
+                    "resume it first: `ringfence sandbox resume {name}`, or POST /v1/sandboxes/{name}/resume"
+                )
+            }
             Self::CannotPause(PauseError::NoFreezer) => {
                 "let the server make control groups in a freezer hierarchy, or let the sandbox run".to_owned()
             }
@@ -299,10 +304,7 @@ impl Error {
                 "leave the user out, or leave the context out to use the user's own".to_owned()
             }
             Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
-            Self::NoDirectory { errno: EACCES, .. } => {
-                "name a directory that the program's user may enter".to_owned()
-            }
-            Self::NoDirectory { .. } => "make the directory first, or name another".to_owned(),
+            Self::NoDirectory { errno, .. } => directory_hint(*errno).to_owned(),
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => {
                 "end some of its processes or connections to its ports, or create a sandbox with more `pids`"
                     .to_owned()
@@ -333,6 +335,14 @@ fn not_started(error: &NotRun) -> String {
     }
 }
 
+const fn directory_hint(errno: i32) -> &'static str {
+    match errno {
+        EACCES => "name a directory that the program's user may enter",
+        ENOTDIR => "name a directory",
+        _ => "make the directory first, or name another",
+    }
+}
+
 fn file_hint(error: &FileError) -> &'static str {
     match error.kind {
         FileErrorKind::NotFound => "list the directory to see what is there",
@@ -341,9 +351,12 @@ fn file_hint(error: &FileError) -> &'static str {
         FileErrorKind::Denied if error.errno == 0 => {
             "read files of a process by its number, or by a command that runs in the sandbox"
         }
-        FileErrorKind::Denied | FileErrorKind::ReadOnly => {
-            "write below /workspace, /tmp or /output: the rest belongs to the machine"
+        FileErrorKind::ReadOnly => "write below /workspace, /tmp or /output: the rest belongs to the machine",
+        FileErrorKind::Denied => {
+            "its programs have their files below /workspace, /tmp and /output: the rest belongs to the machine"
         }
+        FileErrorKind::IsADirectory => "name a file in it",
+        FileErrorKind::NotADirectory => "name a directory, or a path whose parents are directories",
         FileErrorKind::Busy => {
             "it is a mount point, or in use: name another path, or change it by a command in the sandbox"
         }

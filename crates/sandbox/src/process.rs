@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::error::Error;
 use super::lock::lock;
 use super::output::Output;
 pub use super::output::ProcessEnd;
@@ -35,6 +36,33 @@ pub struct NewProcess {
     pub timeout: Option<Timeout>,
     /// Name or number of its user, in a sandbox that has several; root by default.
     pub user: Option<String>,
+}
+
+impl NewProcess {
+    /// Refuses texts with a NUL character, which ends the arguments of execve(2).
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let has_nul = |text: &String| text.contains('\0');
+        let command = match &self.command {
+            CommandLine::Words(words) => words.iter().any(has_nul),
+            CommandLine::Shell(line) => has_nul(line),
+        };
+        let env = self
+            .env
+            .iter()
+            .any(|(name, value)| has_nul(name) || has_nul(value));
+        for (is_wrong, name) in [
+            (command, "command"),
+            (env, "env"),
+            (self.cwd.as_ref().is_some_and(has_nul), "cwd"),
+        ] {
+            if is_wrong {
+                return Err(Error::Invalid(format!(
+                    "`{name}` has a NUL character, which no argument or variable of a program can have"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The program of a process.

@@ -20,7 +20,7 @@ use super::context::{
     BRIDGE, Begun, Code, Context, ContextInfo, Contexts, Execution, Language, NewContext, Role,
 };
 use super::error::Error;
-use super::id::SandboxId;
+use super::id::{SandboxId, SandboxName};
 use super::lock::lock;
 use super::meter::{Consumption, Meter};
 use super::output::{self, Collected};
@@ -120,6 +120,12 @@ impl Sandbox {
         let own = self.new.directory.as_deref();
         let home = || self.new.account.workspace_alias();
         own.or_else(home).unwrap_or("/workspace")
+    }
+
+    /// Returns the sandbox's name, or its id if it has none.
+    fn name_or_id(&self) -> &str {
+        let name = self.new.name.as_ref();
+        name.map_or_else(|| self.id.as_str(), SandboxName::as_str)
     }
 
     /// Returns the account of the sandbox's programs.
@@ -280,7 +286,7 @@ impl Sandbox {
     pub fn check_running(&self) -> Result<(), Error> {
         match self.state() {
             SandboxState::Running => Ok(()),
-            SandboxState::Paused => Err(Error::Paused(self.id.to_string())),
+            SandboxState::Paused => Err(Error::Paused(self.name_or_id().to_owned())),
         }
     }
 
@@ -337,6 +343,7 @@ impl Sandbox {
                 most: RUNNING,
             });
         }
+        new.check()?;
         let command = new.command.shown();
         let described = Described {
             command,

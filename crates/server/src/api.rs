@@ -79,7 +79,7 @@ use ringfence_e2b::Domain;
 pub use admission::Admission;
 use error::ApiError;
 use guard::Door;
-pub use key_store::{EndKeyError, KeyStore, NewKey, Revoked, ShownKey, StoredKey, shown_id};
+pub use key_store::{EndKeyError, KeyStore, NewKey, Revoked, ShownKey, StoredKey, public_id, shown_id};
 pub use keys::ApiKeys;
 pub use rights::{Right, Rights, RightsError};
 pub use state::{Api, RecordedSandboxes};

@@ -57,7 +57,7 @@ impl Quota {
         *self == Self::default()
     }
 
-    /// Renders the quota for a line; nothing without limits.
+    /// Renders the quota for the end of a line; nothing without limits.
     pub(crate) fn to_text(self) -> String {
         let limits = [
             self.runs.map(|runs| format!("{runs} runs")),
@@ -69,7 +69,7 @@ impl Quota {
         let limits: Vec<String> = limits.into_iter().flatten().collect();
         match limits.is_empty() {
             true => String::new(),
-            false => format!("{} a day  ", limits.join(", ")),
+            false => format!("  {} a day", limits.join(", ")),
         }
     }
 }

@@ -13,6 +13,7 @@ use ringfence_policy::{
     Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Remedy,
     Request, Scope, SessionId, Target, Timeout, Trusted,
 };
+use ringfence_tools::toolbox::ErrorKind;
 use serde::{Deserialize, Serialize};
 
 /// A request to run code.
@@ -247,6 +248,19 @@ pub struct Refusal {
     /// Description of the error.
     pub message: String,
     pub hint: Remedy,
+}
+
+impl Refusal {
+    /// Returns the error type of tools.
+    pub const fn kind(&self) -> ErrorKind {
+        match self.reason {
+            Reason::Busy => ErrorKind::Busy,
+            Reason::Invalid => ErrorKind::InvalidArguments,
+            Reason::NotFound => ErrorKind::NotFound,
+            Reason::Unavailable => ErrorKind::RuntimeUnavailable,
+            Reason::Declined | Reason::Failed => ErrorKind::Internal,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

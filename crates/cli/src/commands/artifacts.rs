@@ -17,11 +17,13 @@ pub(crate) fn run(command: &ArtifactsCommand, context: &Context) -> anyhow::Resu
     let store = settings::store(context)?;
     let text = match command {
         ArtifactsCommand::Ls { json: true } => json(&store.list(usize::MAX)?)?,
-        ArtifactsCommand::Ls { json: false } => store
-            .list(usize::MAX)?
-            .iter()
-            .map(|entry| line(entry) + "\n")
-            .collect(),
+        ArtifactsCommand::Ls { json: false } => {
+            let all = store.list(usize::MAX)?;
+            if all.is_empty() {
+                context.ui.note("there are no stored runs");
+            }
+            all.iter().map(|entry| line(entry) + "\n").collect()
+        }
         ArtifactsCommand::Show { name, json: true } => show(&store, name)? + "\n",
         ArtifactsCommand::Show { name, json: false } => readable(&show(&store, name)?)?,
     };

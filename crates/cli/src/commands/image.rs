@@ -26,6 +26,7 @@ pub(crate) fn run(command: &ImageCommand, context: &Context) -> anyhow::Result<E
             let images = store.list().map_err(|error| failure(&error))?;
             match json {
                 true => context.ui.json(&images)?,
+                false if images.is_empty() => context.ui.note("there are no images"),
                 false => context.ui.out(images.iter().map(lines).collect::<String>())?,
             }
         }

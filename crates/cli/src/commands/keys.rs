@@ -8,11 +8,11 @@ use ringfence_client::Client;
 use ringfence_policy::Scope;
 use ringfence_records::audit::{AuditedCaller, Operation, Outcome};
 use ringfence_sandbox::SnapshotStore;
-use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey, shown_id};
+use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey, public_id, shown_id};
 use ringfence_server::quota::Quota;
 use ringfence_server::remains::Remains;
 use ringfence_server::usage::{ReportedKey, Usage, UsageError, UsageReport};
-use ringfence_tools::toolbox::Surface;
+use ringfence_tools::toolbox::{ErrorKind, Surface};
 use serde_json::{Value, json};
 
 use super::sandbox::failure;
@@ -25,47 +25,49 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     let store = KeyStore::below(context.paths.make_state()?);
     let text = match command {
         KeysCommand::Create(args) => create(args, &store, context)?,
-        KeysCommand::Ls { json: true } => {
+        KeysCommand::Ls { json: true, .. } => {
             let keys = store.list().map_err(unusable)?.into_iter();
             to_json(&keys.map(StoredKey::shown).collect::<Vec<_>>())?
         }
-        KeysCommand::Ls { json: false } => {
-            let lines = store
-                .list()
-                .map_err(unusable)?
-                .iter()
-                .map(StoredKey::to_line)
-                .collect::<String>();
-            context.ui.out(lines)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        KeysCommand::Revoke { id } => match store.revoke(id).map_err(unusable)? {
-            Revoked::Now => {
-                record("key.revoke", &json!({"id": shown_id(id)}), context)?;
-                format!("revoked {}\n", visible(id))
+        KeysCommand::Ls { quiet, .. } => match (store.list().map_err(unusable)?, quiet) {
+            (keys, true) => keys.iter().map(|key| format!("{}\n", key.id)).collect(),
+            (keys, false) if keys.is_empty() => {
+                context.ui.note("there are no keys");
+                String::new()
             }
-            Revoked::Before => format!("{} was revoked before\n", visible(id)),
-            Revoked::Unknown => {
-                let what = format!("there is no key `{}` to revoke", shown_id(id));
-                return Err(Failure::refused(
-                    what,
-                    "a key is named by its id, which is the first column of `ringfence keys ls`",
-                )
-                .into());
-            }
+            (keys, false) => StoredKey::table(&keys),
         },
+        KeysCommand::Revoke { id } => revoke(id, &store, context)?,
         KeysCommand::Usage { json: true } => to_json(&usage(context)?)?,
         KeysCommand::Usage { json: false } => {
             let report = usage(context)?;
             report.keys.iter().map(ReportedKey::to_line).collect()
         }
         KeysCommand::Rm { id } => {
+            let id = public_id(id);
             remove(id, &store, context)?;
             format!("removed {}\n", visible(id))
         }
     };
     context.ui.out(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Revokes a key, of which the id or the whole is given.
+fn revoke(key: &str, store: &KeyStore, context: &Context) -> anyhow::Result<String> {
+    let id = public_id(key);
+    match store.revoke(id).map_err(unusable)? {
+        Revoked::Now => {
+            record("key.revoke", &json!({ "id": id }), context)?;
+            Ok(format!("revoked {id}\n"))
+        }
+        Revoked::Before => Ok(format!("{id} was revoked before\n")),
+        Revoked::Unknown => {
+            let what = format!("there is no key `{}` to revoke", shown_id(key));
+            let hint = "a key is named by its id, which is the first column of `ringfence keys ls`";
+            Err(Failure::refused(what, hint).of(ErrorKind::NotFound).into())
+        }
+    }
 }
 
 /// Creates a key, and returns it as it is printed.

@@ -5,15 +5,18 @@ mod copy;
 mod port;
 mod snapshot;
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 
-use ringfence_client::sandbox::{Ended, Input, Sandbox, ShownResult};
+use ringfence_client::sandbox::{Ended, Input, Sandbox, ShownResult, absolute};
 use ringfence_client::{Client, Error, life, query};
 use ringfence_container::sandboxes::SandboxInfo;
 use ringfence_images::Selector;
+use ringfence_policy::EnvName;
 use ringfence_sandbox::SandboxState;
 use ringfence_server::wire::SandboxAction;
+use ringfence_tools::toolbox::ErrorKind::NotFound;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -27,11 +30,8 @@ use ringfence::{Failure, Language, named_paths};
 use ringfence_args::{
     SandboxCommand, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs,
     SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg,
-    SandboxStatsArgs, ScopedOptions,
+    SandboxStatsArgs, SandboxTimeoutArgs, ScopedOptions,
 };
-
-/// Exit status where a sandbox has no such program, as a shell's.
-const NO_PROGRAM: u8 = 127;
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -59,6 +59,7 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Port(args) => port::port(args, context).await,
         SandboxCommand::Fork(args) => snapshot::fork(args, context).await,
         SandboxCommand::Snapshot(command) => snapshot::run(command, context).await,
+        SandboxCommand::Timeout(args) => set_timeout(args, context).await,
         SandboxCommand::Pause(args) => set_state(args, SandboxState::Paused, context).await,
         SandboxCommand::Resume(args) => set_state(args, SandboxState::Running, context).await,
         SandboxCommand::Events(args) => events(args, context).await,
@@ -116,17 +117,25 @@ async fn sandbox_only(
     }
     let containers = container::sandboxes(SandboxAction::List, options, context).await?;
     let is_it = |known: &str| known == name || known.strip_prefix("fw-sandbox-") == Some(name);
-    Err(match containers.iter().any(|known| is_it(&known.name)) {
-        true => Failure::refused(
-            format!("not_supported: {what} does not work in containers of a template"),
+    let (kind, message, hint) = match containers.iter().any(|known| is_it(&known.name)) {
+        true => (
+            "not_supported",
+            format!("{what} does not work in containers of a template"),
             "create one with `--runtime` and without a template, or use `ringfence sandbox run NAME -- COMMAND`",
         ),
-        false => Failure::refused(
+        false => (
+            "not_found",
             format!("there is no sandbox `{}`", visible(name)),
             "`ringfence sandbox ls` shows which there are",
         ),
-    }
-    .into())
+    };
+    Err(refusal(kind, message, hint))
+}
+
+/// Returns an error of a type that the API documents.
+fn refusal(kind: &str, message: String, hint: &str) -> anyhow::Error {
+    let (kind, hint) = (kind.to_owned(), hint.to_owned());
+    Error::Refused { kind, message, hint }.into()
 }
 
 pub(super) fn failure(error: Error) -> anyhow::Error {
@@ -136,7 +145,19 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
         Error::Destination { path, source } => named_paths::failure(&path, source).into(),
         // `exit::report` handles it quietly.
         Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => error.into(),
-        error => Failure::refused(error.to_string(), error.hint()).into(),
+        Error::Special { message, hint } => Failure::usage(message, hint).into(),
+        // `exit::report` knows its type, its hint and its status.
+        error => error.into(),
+    }
+}
+
+/// Returns an error of code, of which a missing interpreter is no missing command.
+fn code_failure(error: Error) -> anyhow::Error {
+    match error.is_no_program() {
+        true => Failure::refused(error.to_string(), error.hint())
+            .of(NotFound)
+            .into(),
+        false => failure(error),
     }
 }
 
@@ -163,10 +184,10 @@ fn owner(sandbox: &Value) -> String {
     }
 }
 
-fn object(pairs: &[(String, String)]) -> Value {
+fn variables(pairs: &[(EnvName, String)]) -> Value {
     let pairs = pairs
         .iter()
-        .map(|(name, value)| (name.clone(), value.as_str().into()));
+        .map(|(name, value)| (name.as_str().to_owned(), value.as_str().into()));
     Value::Object(pairs.collect::<Map<_, _>>())
 }
 
@@ -184,8 +205,8 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         "disk": args.disk.map(|disk| disk.0),
         "allowed_hosts": args.allow_host,
         "ports": args.ports.then_some(true),
-        "env": object(&args.env),
-        "metadata": object(&args.metadata),
+        "env": variables(&args.env),
+        "metadata": args.metadata.iter().cloned().collect::<BTreeMap<_, _>>(),
         "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
         "on_expiry": args.pause_on_expiry.then_some("pause"),
         "snapshot": args.snapshot,
@@ -206,7 +227,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
     }
 }
 
-/// Rejects options of containers, an image that is none, and packages of this machine on an image.
+/// Rejects options of containers, an image that is none, and packages of this machine where they do not work.
 fn check_options(args: &SandboxCreateArgs) -> Result<(), Failure> {
     for (is_given, option) in [
         (args.template.is_some(), "--template"),
@@ -219,19 +240,21 @@ fn check_options(args: &SandboxCreateArgs) -> Result<(), Failure> {
             ));
         }
     }
-    let Some(image) = &args.image else {
-        return Ok(());
-    };
-    if let Err(error) = image.parse::<Selector>() {
+    if let Some(Err(error)) = args.image.as_deref().map(str::parse::<Selector>) {
         return Err(Failure::usage(
             format!("--image: {error}"),
             "`ringfence image ls` lists the images",
         ));
     }
+    let other = match (&args.image, args.runtime) {
+        (Some(_), _) => "an image's",
+        (None, Some(SandboxRuntimeArg::Docker | SandboxRuntimeArg::Podman)) => "a container's",
+        (None, None | Some(SandboxRuntimeArg::Local)) => return Ok(()),
+    };
     match args.with.is_empty() {
         true => Ok(()),
         false => Err(Failure::usage(
-            "packages are built for this machine's interpreters, not for an image's",
+            format!("packages are built for this machine's interpreters, not for {other}"),
             "leave --with out, or use an image that has the packages",
         )),
     }
@@ -252,14 +275,15 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
     }
     if args.quiet {
         let all = sandboxes.iter().chain(&containers);
-        let names = all.map(|one| format!("{}\n", name_or_id(one)));
-        context.ui.out(names.collect::<String>())?;
-        return Ok(ExitCode::SUCCESS);
+        return print_names(all, context);
+    }
+    if sandboxes.is_empty() && containers.is_empty() {
+        context.ui.note("there are no sandboxes");
     }
     for sandbox in &sandboxes {
         let name = sandbox["name"].as_str().unwrap_or_default();
         let line = format!(
-            "{}  {name:<24}  {:<6}  {}, {} processes, until {}{}{}\n",
+            "{}  {name:<24}  {:<6}  {}, {} commands, until {}{}{}\n",
             text(sandbox, "id"),
             text(sandbox, "runtime"),
             text(sandbox, "state"),
@@ -274,6 +298,13 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
         let info = SandboxInfo::deserialize(known)?;
         context.ui.out(container::line(&info) + &owner(known) + "\n")?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the names of a list, one a line.
+fn print_names<'a>(all: impl Iterator<Item = &'a Value>, context: &Context) -> anyhow::Result<ExitCode> {
+    let names = all.map(|one| format!("{}\n", name_or_id(one)));
+    context.ui.out(names.collect::<String>())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -295,7 +326,7 @@ async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitC
     let sandbox = sandbox_only(&args.name, "`exec`", &args.options, context).await?;
     let process = json!({
         "command": args.command,
-        "env": object(&args.env),
+        "env": variables(&args.env),
         "cwd": args.workdir,
         "user": args.account,
         "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
@@ -315,30 +346,15 @@ async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitC
         (true, false) => Input::Stdin,
         (false, false) => Input::None,
     };
-    concluded(sandbox.attach(process, input).await, context)
+    let ended = sandbox.attach(process, input).await.map_err(failure)?;
+    Ok(status(&ended, context))
 }
 
-/// Runs a process, and prints it with its output, or the error, as JSON.
+/// Runs a process, and prints it with its output as JSON.
 async fn collected(sandbox: &Sandbox, process: &Value, context: &Context) -> anyhow::Result<ExitCode> {
-    let ended = sandbox.exec_collected(process).await;
-    match &ended {
-        Ok(ended) => context.ui.json(ended)?,
-        Err(error) => context.ui.json(&error.to_json())?,
-    }
-    concluded(ended.map(Ended), context)
-}
-
-/// Returns the status of a process, or of a program that is not there.
-fn concluded(ended: Result<Ended, Error>, context: &Context) -> anyhow::Result<ExitCode> {
-    match ended {
-        Ok(ended) => Ok(status(&ended, context)),
-        Err(error) if error.is_no_program() => {
-            context.ui.error(&error.to_string());
-            context.ui.hint(error.hint());
-            Ok(ExitCode::from(NO_PROGRAM))
-        }
-        Err(error) => Err(failure(error)),
-    }
+    let ended = sandbox.exec_collected(process).await.map_err(failure)?;
+    context.ui.json(&ended)?;
+    Ok(status(&Ended(ended), context))
 }
 
 /// Says why a process ended that did not end by itself.
@@ -398,7 +414,8 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
         if args.options.json {
             return collected(&sandbox, &process, context).await;
         }
-        return concluded(sandbox.attach(process, Input::None).await, context);
+        let ended = sandbox.attach(process, Input::None).await.map_err(failure)?;
+        return Ok(status(&ended, context));
     }
     let (code, language) = code(args, context)?;
     let sandbox = sandbox_only(&args.name, "`run` with code", &args.options, context).await?;
@@ -409,11 +426,11 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
         "timeout": timeout,
     });
     if args.options.json {
-        let executed = sandbox.run_collected(&code).await.map_err(failure)?;
+        let executed = sandbox.run_collected(&code).await.map_err(code_failure)?;
         print_json(&executed, context)?;
         return Ok(ExitCode::from(Ended(executed).status()));
     }
-    let executed = sandbox.run(&code).await.map_err(failure)?;
+    let executed = sandbox.run(&code).await.map_err(code_failure)?;
     for shown in executed.shown_results() {
         match shown {
             ShownResult::Text(text) => context.ui.out(text + "\n")?,
@@ -428,24 +445,19 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
 
 /// Returns the code and its language.
 fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static str), Failure> {
-    let source = match (&args.code, &args.file) {
-        (Some(code), _) => Source::Text(code.clone()),
-        (None, Some(path)) if path.as_os_str() == "-" => Source::Stdin,
-        (None, Some(path)) => Source::File(path.clone()),
-        (None, None) => {
-            return Err(Failure::usage(
-                "there is nothing to run",
-                "pass code with `-c`, name a file, or give a command after `--`",
-            ));
-        }
-    };
+    let source = Source::of(args.code.as_deref(), args.file.as_deref()).ok_or_else(|| {
+        Failure::usage(
+            "there is nothing to run",
+            "pass code with `-c`, name a file, or give a command after `--`",
+        )
+    })?;
     let program = source.read(args.language, &context.named_paths())?;
     match program.language {
         Language::Python => Ok((program.code, "python")),
         Language::Bash => Ok((program.code, "bash")),
         Language::Javascript => Ok((program.code, "javascript")),
-        Language::Command => Err(Failure::refused(
-            "not_supported: the contexts of sandboxes run python, bash and javascript",
+        Language::Command => Err(Failure::usage(
+            "the contexts of sandboxes run python, bash and javascript",
             "run it as a command: `ringfence sandbox exec NAME -- COMMAND`",
         )),
     }
@@ -453,7 +465,10 @@ fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static st
 
 async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let sandbox = sandbox_only(&args.name, "`files`", &args.options, context).await?;
-    let listed = sandbox.list(&args.path, args.depth).await.map_err(failure)?;
+    let listed = sandbox
+        .list(&absolute(&args.path), args.depth)
+        .await
+        .map_err(failure)?;
     if args.options.json {
         return print_json(&listed, context);
     }
@@ -469,6 +484,18 @@ async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<Exi
     if listed["complete"] == false {
         context.ui.warn("the list is not complete");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets the time until a sandbox expires, and prints when that is.
+async fn set_timeout(args: &SandboxTimeoutArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let sandbox = sandbox_only(&args.name, "`timeout`", &args.options, context).await?;
+    let seconds = args.timeout.as_duration().as_secs_f64();
+    let set = sandbox.set_timeout(seconds).await.map_err(failure)?;
+    if args.options.json {
+        return print_json(&set, context);
+    }
+    context.ui.out(format!("until {}\n", text(&set, "expires_at")))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -562,7 +589,7 @@ async fn remove(args: &SandboxRemoveArgs, context: &Context) -> anyhow::Result<E
     let mut status = ExitCode::SUCCESS;
     for name in &args.names {
         if let Err(error) = remove_one(name, &args.options, context).await {
-            status = exit::report(context.ui, exit::Form::Text, &error);
+            status = exit::report(context.ui, context.form, &error);
         }
     }
     Ok(status)

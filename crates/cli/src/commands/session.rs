@@ -14,7 +14,7 @@ use crate::ui::json;
 use ringfence::Failure;
 use ringfence::packages::Checkout;
 use ringfence::settings;
-use ringfence_args::{ScopedOptions, SessionCommand, SessionNewArgs};
+use ringfence_args::{ScopedListArgs, ScopedOptions, SessionCommand, SessionNewArgs};
 
 pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -30,7 +30,7 @@ pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result
         SessionCommand::Ls(_) | SessionCommand::Fork(_) | SessionCommand::Rm(_) => None,
     };
     let (action, options) = match command {
-        SessionCommand::Ls(options) => (SessionAction::List, options),
+        SessionCommand::Ls(args) => (SessionAction::List, &args.options),
         SessionCommand::New(args) => (new(args, packages.as_ref(), context)?, &args.options),
         SessionCommand::Fork(args) => {
             let (from, to) = (args.from.clone(), args.to.clone());
@@ -38,13 +38,20 @@ pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result
         }
         SessionCommand::Rm(args) => (SessionAction::Remove { id: args.id.clone() }, &args.options),
     };
-    let quiet = action != SessionAction::List;
+    let shown = match command {
+        SessionCommand::Ls(ScopedListArgs { quiet: true, .. }) => Shown::Names,
+        SessionCommand::Ls(_) => Shown::List,
+        SessionCommand::New(_) | SessionCommand::Fork(_) | SessionCommand::Rm(_) => Shown::Nothing,
+    };
     let request = SessionRequest {
         scope: options.scope(),
         action,
     };
     let sessions = runtime.block_on(ask(&request, context))?;
-    context.ui.out(printed(&sessions, options, quiet)?)?;
+    if shown == Shown::List && sessions.is_empty() && !options.json {
+        context.ui.note("there are no sessions");
+    }
+    context.ui.out(printed(&sessions, options, shown)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,7 +88,10 @@ async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionI
         .await
         .map_err(|_| Failure::no_engine_for_sessions())?;
     client.sessions(request).await.map_err(|error| match error {
-        Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
+        Error::Refused(refusal) => {
+            let kind = refusal.kind();
+            Failure::refused(refusal.message, refusal.hint).of(kind)
+        }
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
             "check the server; `ringfence session ls` shows which sessions there are",
@@ -89,14 +99,24 @@ async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionI
     })
 }
 
-fn printed(sessions: &[SessionInfo], options: &ScopedOptions, quiet: bool) -> serde_json::Result<String> {
+/// The part of the sessions that is printed, without `--json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Nothing,
+    Names,
+    List,
+}
+
+fn printed(sessions: &[SessionInfo], options: &ScopedOptions, shown: Shown) -> serde_json::Result<String> {
     if options.json {
         return json(sessions);
     }
-    if quiet {
-        return Ok(String::new());
-    }
-    Ok(sessions.iter().map(|session| line(session) + "\n").collect())
+    let lines = sessions.iter().map(|session| match shown {
+        Shown::Nothing => String::new(),
+        Shown::Names => format!("{}\n", session.id.as_str()),
+        Shown::List => line(session) + "\n",
+    });
+    Ok(lines.collect())
 }
 
 fn line(session: &SessionInfo) -> String {

@@ -64,6 +64,18 @@ const FAILING: &[(&[&str], i32, &str, &str)] = &[
         "none is running",
     ),
     (
+        &["sandbox", "get", "lab"],
+        125,
+        "runtime_unavailable",
+        "none is running",
+    ),
+    (
+        &["artifacts", "show", "nosuch"],
+        125,
+        "not_found",
+        "no stored run",
+    ),
+    (
         &["--config", "wrong.toml", "run", "-c", "1"],
         2,
         "invalid_arguments",

@@ -316,7 +316,7 @@ fn what_cannot_be_made_is_told() {
                 .contains("ai-provider, code-executor, integration-test, policy-sandbox")
         );
         create(&["--image", "no-such-image:1"]).refused(125, "there is no image no-such-image:1");
-        create(&["--name", "No/Such"]).refused(125, "cannot name a container");
+        create(&["--name", "No_Such"]).refused(2, "cannot name a container");
         create(&["--image=--privileged"]).refused(125, "is not an image name");
     }
     let world = World::here();

@@ -11,7 +11,9 @@ use super::call::{Call, Interest};
 use super::channel::{Channel, Closed};
 use super::family;
 use super::files;
-use super::frames::{Cut, Hello, InitRequest, Leftovers, MAX_CALLS, Program, Ready, Report, Start, VERSION};
+use super::frames::{
+    Cut, ENTER_DIRECTORY, Hello, InitRequest, Leftovers, MAX_CALLS, Program, Ready, Report, Start, VERSION,
+};
 use super::memory_guard::MemoryGuard;
 use super::network::Network;
 use super::programs::Surroundings;
@@ -233,7 +235,7 @@ impl Init {
             // Its end would be mistaken for the other call's.
             return;
         }
-        let is_there = Path::new(&start.directory).is_dir();
+        let entered = directory(Path::new(&start.directory));
         let connected = self.connect(id, &mut start);
         let mut call = Call::new(id, start, now);
         if let Err(error) = connected {
@@ -242,8 +244,8 @@ impl Init {
                 error.raw_os_error().unwrap_or(libc::EADDRINUSE),
             );
         }
-        if !is_there {
-            call.fails("enter the working directory", libc::ENOENT);
+        if let Err(error) = entered {
+            call.fails(ENTER_DIRECTORY, error.raw_os_error().unwrap_or(libc::ENOENT));
         }
         if self.newest.is_some_and(|newest| id <= newest) {
             call.fails("number the call", libc::EEXIST);
@@ -446,4 +448,12 @@ fn job(start: &Start) -> Vec<u8> {
 /// Encodes the length of a frame, which is shorter than 4 GiB.
 fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// Checks that a path is a directory.
+fn directory(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path)?.is_dir() {
+        true => Ok(()),
+        false => Err(std::io::Error::from_raw_os_error(libc::ENOTDIR)),
+    }
 }

@@ -214,11 +214,11 @@ fn numbered(prefix: &str, title: &str, analysis: &mut Analysis) {
         rest.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'*')
     };
-    let can_become = |obeyed: &&str| match obeyed.strip_prefix('*') {
+    let can_become = |obeyed: &str| match obeyed.strip_prefix('*') {
         Some(end) => (1..=end.len()).any(|at| name.ends_with(&end[..at]) && is_counted(&end[at..])),
         None => obeyed.strip_prefix(name.as_str()).is_some_and(is_counted),
     };
-    if name.starts_with('.') || OBEYED.iter().any(|obeyed| can_become(&obeyed)) {
+    if name.starts_with('.') || OBEYED.iter().any(|obeyed| can_become(obeyed)) {
         analysis.add(
             Effect::Code,
             format!("{title}: a name that it makes may be run or obeyed"),

@@ -100,7 +100,7 @@ pub struct Snowflake(pub NonZeroU64);
 impl<'de> Deserialize<'de> for Snowflake {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(untagged, expecting = "expected the number of an id of Discord's")]
         enum Form {
             Number(u64),
             Text(String),

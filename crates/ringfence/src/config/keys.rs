@@ -216,8 +216,9 @@ pub(super) fn is_tool_limit(key: &str) -> bool {
 
 /// Makes serde's message about a value of the wrong type readable.
 fn plain(message: &str, value: &Value) -> String {
-    if message.contains("did not match any variant") {
-        return format!("{value} is neither a number nor a text with a unit");
+    // Of a type with several forms.
+    if message.starts_with("expected ") && !message.contains(", found ") {
+        return format!("{message}, found {value}");
     }
     match message.rsplit_once(", expected ") {
         Some((found, expected)) => match found.strip_prefix("invalid type: ") {

@@ -181,7 +181,7 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ),
         (
             "[sandbox]\nmemory = true",
-            "`sandbox.memory`: true is neither a number nor a text with a unit",
+            "`sandbox.memory`: expected a number, or a text with a unit, found true",
         ),
         (
             "[sandbox]\ntype = 'vm'",

@@ -158,7 +158,7 @@ impl JsonSchema for Risk {
 /// Deserialises a duration whose bare number has the unit `unit`.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D, unit: &str) -> Result<Timeout, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "expected a whole number, or a text with a unit")]
     enum Form {
         Number(u64),
         Text(String),
@@ -256,7 +256,10 @@ pub struct VolumeMount(pub Mount);
 
 /// A mount as the configuration may write it.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected `HOST:GUEST[:ro|rw]`, or an object with `hostPath` and `containerPath`"
+)]
 pub enum MountForm {
     Text(String),
     Object(MountObject),

@@ -80,7 +80,7 @@ fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::
         type Value = Vec<Value>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "at most {MAX_RUNS} programs")
+            write!(f, "a list of at most {MAX_RUNS} programs")
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Vec<Value>, A::Error> {
@@ -160,8 +160,9 @@ async fn batch(
     let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
         (body::NDJSON, bytes) => Waiting::Lines(bytes),
         (_, bytes) => {
-            let parsed = body::off_thread(bytes, |bytes| body::parse_of_values::<Batch>(bytes, MAX_VALUES));
-            Waiting::Parsed(parsed.await?.runs.into_iter())
+            let parse = |bytes: &[u8]| body::parse_object_of_values(bytes, MAX_VALUES);
+            let batch: Batch = body::off_thread(bytes, parse).await?;
+            Waiting::Parsed(batch.runs.into_iter())
         }
     };
     let under_way = UnderWay {
@@ -224,7 +225,7 @@ impl UnderWay {
             match answered.await {
                 // The text is the result's JSON, on one line.
                 Ok(answer) => format!("{{\"index\":{index},\"result\":{}}}\n", answer.text),
-                Err(error) => failed(index, &error),
+                Err(error) => failed(index, &run::of_body(error)),
             }
         });
     }

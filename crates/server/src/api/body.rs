@@ -58,7 +58,7 @@ pub(super) async fn whole(request: Request) -> Result<Bytes, ApiError> {
 /// Reads a body of JSON.
 pub(super) async fn json<T: DeserializeOwned + Send + 'static>(request: Request) -> Result<T, ApiError> {
     let (_, bytes) = read(request, &[JSON]).await?;
-    parse_off_thread(bytes).await
+    off_thread(bytes, parse_object).await
 }
 
 /// Parses JSON, beside the runtime's only thread if it is large: others are served meanwhile.
@@ -102,6 +102,23 @@ pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
     Ok(None)
 }
 
+/// Parses JSON that must be an object: a list of its members' values would be parsed as one, too.
+pub(super) fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    parse_object_of_values(bytes, MAX_VALUES)
+}
+
+/// Like [`parse_object`], with another bound of the values.
+pub(super) fn parse_object_of_values<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, ApiError> {
+    match bytes.trim_ascii_start().first() {
+        Some(b'[') => Err(ApiError::new(
+            Reason::InvalidArguments,
+            "the body does not match the schema: expected an object, found a list",
+            SCHEMA_HINT,
+        )),
+        _ => parse_of_values(bytes, most),
+    }
+}
+
 /// Parses JSON. Text that is not JSON is malformed; JSON of another shape has invalid arguments.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     parse_of_values(bytes, MAX_VALUES)
@@ -119,8 +136,7 @@ pub(super) fn check_values(bytes: &[u8], most: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Like [`parse`], with another bound of the values.
-pub(super) fn parse_of_values<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, ApiError> {
+fn parse_of_values<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, ApiError> {
     check_values(bytes, most)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
@@ -149,7 +165,7 @@ fn malformed(error: &serde_json::Error) -> ApiError {
 fn mismatch(path: &str, error: &serde_json::Error) -> String {
     let position = format!(" at line {} column {}", error.line(), error.column());
     let text = shortened(error);
-    let text = text.strip_suffix(&position).unwrap_or(&text);
+    let text = plain(text.strip_suffix(&position).unwrap_or(&text));
     match path {
         "." => format!("the body does not match the schema: {text}"),
         path => format!(
@@ -157,6 +173,26 @@ fn mismatch(path: &str, error: &serde_json::Error) -> String {
             shortened(path.escape_debug())
         ),
     }
+}
+
+/// Returns an error of serde's in JSON's words for types, where it has Rust's.
+fn plain(text: &str) -> String {
+    let text = text
+        .replacen("invalid type: map,", "invalid type: object,", 1)
+        .replacen("invalid type: sequence,", "invalid type: list,", 1);
+    let Some((found, expected)) = text.rsplit_once(", expected ") else {
+        return text;
+    };
+    let mut words = expected.split(' ');
+    let expected = match (words.next(), words.next()) {
+        (Some("usize" | "u64" | "u32" | "u16" | "u8"), None) => "a whole number from 0",
+        (Some("i64" | "i32"), None) => "a whole number",
+        (Some("f64"), None) => "a number",
+        (Some("a"), Some("sequence")) => "a list",
+        (Some("a"), Some("map")) | (Some("struct"), Some(_)) => "an object",
+        _ => expected,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// Returns the beginning of a text: errors repeat values of the body, which may be as large as it.
@@ -293,7 +329,36 @@ mod tests {
         let long = format!(r#"{{"code": "1", "files": "{}"}}"#, "\u{7f}".repeat(1 << 20));
         let told = parse::<RemoteRequest>(long.as_bytes()).unwrap_err().to_json();
         assert!(told.to_string().len() < 2000);
-        check("[]", "invalid length 0");
+    }
+
+    #[test]
+    fn types_have_the_names_of_json() {
+        for (text, expected) in [
+            (
+                "invalid type: string \"2\", expected usize",
+                "invalid type: string \"2\", expected a whole number from 0",
+            ),
+            (
+                "invalid type: map, expected a string",
+                "invalid type: object, expected a string",
+            ),
+            (
+                "invalid type: null, expected struct Run",
+                "invalid type: null, expected an object",
+            ),
+            (
+                "invalid type: integer `1`, expected a map",
+                "invalid type: integer `1`, expected an object",
+            ),
+            ("missing field `code`", "missing field `code`"),
+        ] {
+            assert_eq!(plain(text), expected);
+        }
+        let refused = parse_object::<RemoteRequest>(b" [\"print(1)\"]").unwrap_err();
+        assert!(
+            refused.message().ends_with("expected an object, found a list"),
+            "{refused:?}"
+        );
     }
 
     #[test]

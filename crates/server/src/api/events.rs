@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::content::Content;
 use super::invocation::Invocation;
-use super::stream;
+use super::{run, stream};
 
 pub(super) const MEDIA: &str = "text/event-stream";
 
@@ -75,7 +75,7 @@ async fn next(mut watched: Watched) -> Option<(Bytes, Watched)> {
         },
         Phase::Ended => {
             watched.phase = Phase::Done;
-            match watched.invocation.answer().await {
+            match watched.invocation.answer().await.map_err(run::of_body) {
                 // The text is the result's JSON, on one line.
                 Ok(answer) => format!("event: result\ndata: {}\n\n", answer.text),
                 Err(error) => event("error", &error.to_json()),

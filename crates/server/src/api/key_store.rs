@@ -4,8 +4,9 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ringfence_exec::clock::rfc3339;
 use ringfence_policy::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -103,6 +104,15 @@ pub fn shown_id(id: &str) -> String {
     }
 }
 
+/// Returns the id of a key, of which the id or the whole is given. Any other text is returned as it is.
+pub fn public_id(key: &str) -> &str {
+    let parts = key.split_at_checked(PREFIX.len() + ID_DIGITS);
+    match parts.map(|(id, secret)| (id, secret.strip_prefix('_'))) {
+        Some((id, Some(secret))) if is_id(id) && secret.len() == SECRET_DIGITS => id,
+        _ => key,
+    }
+}
+
 impl EndKeyError {
     /// Returns the error of an id that no key has.
     pub(super) fn unknown(id: &str) -> Self {
@@ -170,8 +180,16 @@ impl StoredKey {
         }
     }
 
-    /// Renders the key on a line.
-    pub fn to_line(&self) -> String {
+    /// Renders keys below a header.
+    pub fn table(keys: &[Self]) -> String {
+        let header = format!(
+            "{:<11}  {:<16}  {:<10}  {:<18}  {}\n",
+            "ID", "RIGHTS", "CREATED", "STATE", "NAME"
+        );
+        header + &keys.iter().map(Self::to_line).collect::<String>()
+    }
+
+    fn to_line(&self) -> String {
         let now = now();
         let ends = match self.expires {
             _ if self.revoked => "revoked".to_owned(),
@@ -186,7 +204,12 @@ impl StoredKey {
             .map(|tenant| format!("{}: ", tenant.as_str()));
         let tenant = tenant.unwrap_or_default();
         let quota = self.quota.to_text();
-        format!("{}  {rights:<16}  {ends:<20}  {quota}{tenant}{name}\n", self.id)
+        let created = rfc3339(UNIX_EPOCH + Duration::from_secs(self.created));
+        let day = created.split('T').next().unwrap_or_default();
+        format!(
+            "{}  {rights:<16}  {day}  {ends:<18}  {tenant}{name}{quota}\n",
+            self.id
+        )
     }
 
     fn has_expired(&self) -> bool {
@@ -471,6 +494,13 @@ mod tests {
         fs::write(dir.path().join("x.json"), "{}").unwrap();
         assert_eq!(shown_id(&stored.id), stored.id);
         assert_eq!(shown_id(&key), format!("{}…", stored.id));
+        assert_eq!(
+            (public_id(&key), public_id(&stored.id)),
+            (&*stored.id, &*stored.id)
+        );
+        for no_key in ["", "x", "ä", &key[1..], &format!("{key}0"), &key[..key.len() - 1]] {
+            assert_eq!(public_id(no_key), no_key);
+        }
         for id in ["", "../x", "rf_../../x", "rf_ABCDEF01", "x"] {
             assert_eq!(store.revoke(id).unwrap(), Revoked::Unknown, "{id}");
         }

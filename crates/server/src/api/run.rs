@@ -38,6 +38,22 @@ pub(super) fn routes() -> Vec<Route> {
     }]
 }
 
+/// Describes wrong arguments as a wrong body: the tool has no name in this route.
+pub(super) fn of_body(error: ApiError) -> ApiError {
+    let of_tool = format!("the arguments of `{TOOL}` are not right");
+    match error.message().strip_prefix(&of_tool) {
+        Some(rest) => {
+            let message = format!("the body does not match the schema{rest}");
+            let hint = match error.hint() {
+                hint if hint.contains("the tool's schema") => "GET /openapi.json describes the body",
+                hint => hint,
+            };
+            ApiError::new(error.reason(), message, hint)
+        }
+        None => error,
+    }
+}
+
 async fn run(
     State(api): State<Arc<Api>>,
     Extension(grant): Extension<Arc<Grant>>,
@@ -50,7 +66,7 @@ async fn run(
         let (invocation, chunks) = api.invocations.stream(used);
         return Ok(events::response(invocation, chunks));
     }
-    let answer = api.invocations.start(used).answer().await?;
+    let answer = api.invocations.start(used).answer().await.map_err(of_body)?;
     // The text is the result's JSON.
     Ok(([(header::CONTENT_TYPE, body::JSON)], answer.text).into_response())
 }

@@ -111,6 +111,13 @@ async fn list(
     Params(query): Params<PageQuery>,
 ) -> Result<Response, ApiError> {
     let reach = grant.reach()?;
+    if query.limit == Some(0) {
+        return Err(ApiError::new(
+            Reason::InvalidArguments,
+            format!("`limit` must be from 1 to {MAX_PAGE}, got 0"),
+            format!("leave it out for {PAGE}"),
+        ));
+    }
     let page = read(&api, move |runs| page(runs, &reach, &query)).await?;
     Ok(Json(page.map_err(|_| unreadable())?).into_response())
 }

@@ -9,6 +9,7 @@ use ringfence_container::{self as engines, ContainerRuntime, Use};
 use ringfence_policy::{EngineKind, Limits};
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
+use ringfence_tools::toolbox::ErrorKind;
 
 use crate::context::Context;
 use crate::exit;
@@ -47,6 +48,9 @@ pub(super) async fn create(
             )
             .into());
         }
+    }
+    if let Some(Err(error)) = args.name.as_deref().map(str::parse::<Name>) {
+        return Err(Failure::usage(error.to_string(), "write it like `build-1`").into());
     }
     context.tell_passed_over()?;
     let config = context.config()?;
@@ -227,6 +231,7 @@ async fn find(
             format!("there is no sandbox `{given}` in the server"),
             "`ringfence sandbox ls` shows which there are",
         )
+        .of(ErrorKind::NotFound)
     })?;
     let engine = ContainerRuntime::open(found.engine, &container::surroundings(context)).await;
     Ok((engine.map_err(failed)?, Id::from(&name)))
@@ -273,7 +278,8 @@ async fn ask(
     let name = name_of(&request.action).unwrap_or("NAME");
     client.sandboxes(&request).await.map_err(|error| match error {
         Error::Refused(refusal) => {
-            Failure::refused(refusal.message, refusal.hint.person().replace("NAME", name))
+            let kind = refusal.kind();
+            Failure::refused(refusal.message, refusal.hint.person().replace("NAME", name)).of(kind)
         }
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
@@ -297,6 +303,7 @@ pub(super) fn no_engine() -> Failure {
         "sandboxes live in a server, and none is running",
         "start one with `ringfence serve &`",
     )
+    .of(ErrorKind::RuntimeUnavailable)
 }
 
 fn nonsense() -> Failure {

@@ -44,7 +44,7 @@ pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::R
         (Place::Here(_), Place::Here(_)) | (Place::There { .. }, Place::There { .. }) => {
             return Err(Failure::usage(
                 "one of the paths must be in a sandbox, and one on this machine",
-                "write the path in the sandbox as NAME:/PATH, from the root: lab:/workspace/data.csv",
+                "write the path in the sandbox as NAME:PATH, as in lab:/workspace/data.csv, and a path of this machine that has a colon as ./PATH",
             )
             .into());
         }

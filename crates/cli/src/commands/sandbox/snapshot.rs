@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::{client, failure, print_json, sandbox_only, text};
+use super::{client, failure, print_json, print_names, sandbox_only, text};
 use crate::context::Context;
-use ringfence_args::{SandboxForkArgs, ScopedOptions, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs};
+use ringfence_args::{
+    SandboxForkArgs, ScopedListArgs, ScopedOptions, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
+};
 use ringfence_client::Snapshots;
 
 pub(super) async fn fork(args: &SandboxForkArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -18,17 +20,13 @@ pub(super) async fn fork(args: &SandboxForkArgs, context: &Context) -> anyhow::R
     if args.options.json {
         return print_json(&forked, context);
     }
-    for made in forked["sandboxes"].as_array().into_iter().flatten() {
-        let name = made["name"].as_str().unwrap_or_else(|| text(made, "id"));
-        context.ui.out(format!("{name}\n"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    print_names(forked["sandboxes"].as_array().into_iter().flatten(), context)
 }
 
 pub(super) async fn run(command: &SnapshotCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         SnapshotCommand::Create(args) => create(args, context).await,
-        SnapshotCommand::Ls(options) => list(options, context).await,
+        SnapshotCommand::Ls(args) => list(args, context).await,
         SnapshotCommand::Rm(args) => remove(args, context).await,
     }
 }
@@ -39,8 +37,7 @@ async fn create(args: &SnapshotCreateArgs, context: &Context) -> anyhow::Result<
     if args.options.json {
         return print_json(&made, context);
     }
-    let name = made["name"].as_str().unwrap_or_else(|| text(&made, "id"));
-    context.ui.out(format!("{name}\n"))?;
+    print_names([&made].into_iter(), context)?;
     match made["skipped"].as_u64() {
         None | Some(0) => {}
         Some(count) => context
@@ -55,10 +52,13 @@ fn snapshots(options: &ScopedOptions, context: &Context) -> anyhow::Result<Snaps
     Ok(Snapshots::new(client(context)?, user))
 }
 
-async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
-    let all = snapshots(options, context)?.list().await.map_err(failure)?;
-    if options.json {
-        return print_json(&Value::Array(all), context);
+async fn list(args: &ScopedListArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let all = snapshots(&args.options, context)?.list().await.map_err(failure)?;
+    match all.is_empty() {
+        _ if args.options.json => return print_json(&Value::Array(all), context),
+        _ if args.quiet => return print_names(all.iter(), context),
+        true => context.ui.note("there are no snapshots"),
+        false => {}
     }
     for known in &all {
         let line = format!(

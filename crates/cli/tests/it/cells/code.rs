@@ -61,7 +61,8 @@ fn python_keeps_its_state() {
         assert_eq!(lab.sandbox(&["exec", "lab", "--", "cat", "made"]).ok(), "by code");
         lab.sandbox(&["run", "lab", "nosuch.py"])
             .refused(2, "cannot read nosuch.py");
-        lab.sandbox(&["run", "lab"]).refused(2, "nothing to run");
+        lab.sandbox(&["run", "lab"])
+            .refused(2, "found nothing in standard input");
         assert_eq!(lab.sandbox(&["run", "lab", "-l", "cobol", "-c", "1"]).status, 2);
         assert_eq!(lab.json(&["get", "lab"])["contexts"], 1);
     });

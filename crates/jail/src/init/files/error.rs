@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The error of a file operation: one JSON object on standard error, with exit status 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}: {path}")]
+#[error("{message}{}{path}", if path.is_empty() { "" } else { ": " })]
 pub struct FileError {
     pub kind: FileErrorKind,
     /// Error number of the failed system call (errno(3)); 0 if none failed.
@@ -131,6 +131,8 @@ mod tests {
             r#"{"kind":"no_space","errno":122,"path":"/a\nb","message":"disk quota exceeded"}"#
         );
         assert_eq!(serde_json::from_str::<FileError>(&text).unwrap(), error);
+        assert_eq!(error.to_string(), "disk quota exceeded: /a\nb");
+        assert_eq!(FileError::invalid("no path").to_string(), "no path");
     }
 
     #[test]

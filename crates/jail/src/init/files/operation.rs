@@ -189,7 +189,10 @@ fn paths(texts: &[&str]) -> Result<Vec<String>, FileError> {
 fn path(text: &str) -> Result<String, FileError> {
     match text.starts_with('/') && text.len() <= MAX_PATH && !text.contains('\0') {
         true => Ok(text.into()),
-        false => Err(not("an absolute path of at most 4095 bytes", text)),
+        false => Err(not(
+            "an absolute path, such as /workspace/data, of at most 4095 bytes",
+            text,
+        )),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
@@ -46,6 +47,10 @@ pub(super) fn write(
 
 /// Returns the entry that a path leads to, which may be missing, and creates the directories on the way.
 fn destination(path: &Path) -> Result<Resolved, FileError> {
+    // Their last name is a directory's, whether it is there or not.
+    if path.as_os_str().as_bytes().ends_with(b"/") || path.file_name().is_none() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR)).at(path);
+    }
     let found = resolve(path).at(path)?;
     if found.is_behind_link(true) {
         return Err(io::Error::from_raw_os_error(libc::ENOTDIR)).at(path);
@@ -98,6 +103,17 @@ mod tests {
     fn write_text(path: &Path, text: &str) -> Result<Entry, FileErrorKind> {
         let written = write(path, None, None, None, &mut text.as_bytes());
         written.map(|written| written.entry).map_err(|error| error.kind)
+    }
+
+    #[test]
+    fn the_name_of_a_directory_is_none_of_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("there")).unwrap();
+        for name in ["there/", "there/..", "missing/"] {
+            let refused = write_text(&dir.path().join(name), "x");
+            assert_eq!(refused.unwrap_err(), FileErrorKind::IsADirectory, "{name}");
+        }
+        assert!(!dir.path().join("missing").exists());
     }
 
     #[test]

@@ -339,7 +339,11 @@ async fn list(
     Params(Tree { path, depth }): Params<Tree>,
     InSandbox(sandbox): InSandbox,
 ) -> Result<Response, ApiError> {
-    let listing = sandbox.list_files(path, depth.unwrap_or(1)).await?;
+    let depth = depth.unwrap_or(1);
+    if depth == 0 {
+        return Err(Error::Invalid("`depth` must be at least 1, got 0".to_owned()).into());
+    }
+    let listing = sandbox.list_files(path, depth).await?;
     Ok(Json(json!(listing)).into_response())
 }
 

@@ -169,7 +169,7 @@ struct CreateSandbox {
 #[allow(dead_code, reason = "describes what another type parses")]
 pub(super) enum Amount {
     Bytes(u64),
-    Text(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)? ?([KMGkmg]i?[Bb]?|[Bb])?$"))] String),
+    Text(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)? ?([KMGTkmgt]i?[Bb]?|[Bb])?$"))] String),
 }
 
 /// The parameters of a list, beside those of metadata.

@@ -190,7 +190,10 @@ struct StartProcess {
 
 /// A program and its arguments, or a line for the shell.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected a list of texts, which are a program and its arguments, or one text, a line for the shell"
+)]
 enum Command {
     Words(Vec<String>),
     Line(String),
@@ -213,7 +216,10 @@ struct SendSignal {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected the number or name of a signal, such as `SIGTERM`"
+)]
 enum SignalChoice {
     Number(u32),
     Name(String),
@@ -391,17 +397,28 @@ async fn stdin(
     let mut body = request.into_body();
     while let Some(bytes) = body::next(&mut body).await? {
         if !process.write(bytes.into()).await {
-            return Err(ApiError::new(
-                Reason::Conflict,
-                "the standard input of the process is closed",
-                "start the process with `\"stdin\": true`",
-            ));
+            return Err(no_input(&process));
         }
     }
     if end {
         process.close_stdin();
     }
     Ok(done())
+}
+
+/// Returns the error for input that a process does not take.
+fn no_input(process: &Process) -> ApiError {
+    let (message, hint) = match process.is_running() {
+        true => (
+            "the standard input of the process is closed, or was never open",
+            "start a process with `\"stdin\": true`, and send nothing after `end`",
+        ),
+        false => (
+            "the process has ended, and reads no input any more",
+            "start another with `\"stdin\": true`",
+        ),
+    };
+    ApiError::new(Reason::Conflict, message, hint)
 }
 
 async fn signal(InActiveProcess(process): InActiveProcess, request: Request) -> Result<Response, ApiError> {

@@ -1,0 +1,235 @@
+//! Hints for command lines that cannot be parsed.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// The format of errors on standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorForm {
+    /// None: people read standard error.
+    Text,
+    /// One JSON object, `{"error": {…}}`.
+    Json,
+    /// One JSON object on its own line, after the objects printed before.
+    Lines,
+}
+
+impl ErrorForm {
+    /// Returns the format that a command line, valid or not, asks for.
+    pub fn of(arguments: &[OsString]) -> Self {
+        let own = arguments.iter().skip(1).map(|argument| argument.to_str());
+        let own: Vec<&str> = own
+            .map_while(|argument| Some(argument.unwrap_or_default()).filter(|own| *own != "--"))
+            .collect();
+        let has = |flag: &str| own.contains(&flag);
+        match commands_of(&own)[..] {
+            ["run", ..] if has("--json-stream") => Self::Lines,
+            ["sandbox", "events", ..] if has("--json") => Self::Lines,
+            [_, ..] if has("--json") => Self::Json,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// Returns the arguments that are neither options nor the values of global ones, the command first.
+fn commands_of<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = arguments.iter();
+    let mut words = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match *argument {
+            "--config" | "--color" => drop(arguments.next()),
+            option if option.starts_with('-') => {}
+            word => words.push(word),
+        }
+    }
+    words
+}
+
+/// Returns a hint for a usage error, and removes clap's own suggestion where it leads astray.
+pub fn hint(error: &mut clap::Error) -> Option<Cow<'static, str>> {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string);
+    let usage = Usage::parse(&usage.unwrap_or_default());
+    let hint = usage.hint(error);
+    let is_option = argument(error).is_some_and(|argument| argument.starts_with('-'));
+    match error.kind() {
+        ErrorKind::InvalidSubcommand if hint.is_some() => {
+            error.remove(ContextKind::SuggestedSubcommand);
+            error.remove(ContextKind::Suggested);
+        }
+        // "To pass it as a value, use `-- -f`": nothing takes such values.
+        ErrorKind::UnknownArgument if is_option && !usage.takes_arguments => {
+            error.remove(ContextKind::Suggested);
+        }
+        _ => {}
+    }
+    hint
+}
+
+/// The usage line of an error.
+#[derive(Debug)]
+struct Usage {
+    /// The commands, without `ringfence`.
+    commands: Vec<String>,
+    /// Set if there are arguments after `--`.
+    takes_arguments: bool,
+}
+
+impl Usage {
+    /// Parses a line such as `Usage: ringfence sandbox [OPTIONS] <COMMAND>`.
+    fn parse(line: &str) -> Self {
+        let words = line.split_whitespace().skip(2);
+        let commands = words.take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
+        Self {
+            commands: commands.map(str::to_owned).collect(),
+            takes_arguments: line.contains("-- <"),
+        }
+    }
+
+    fn hint(&self, error: &clap::Error) -> Option<Cow<'static, str>> {
+        let commands: Vec<&str> = self.commands.iter().map(String::as_str).collect();
+        match (&commands[..], error.kind()) {
+            ([] | ["sandbox"], ErrorKind::InvalidSubcommand) => command_hint(argument(error)?).map(Cow::from),
+            (["sandbox", "run"], ErrorKind::ArgumentConflict) => Some(CODE_ARGUMENTS.into()),
+            (_, ErrorKind::UnknownArgument) => self.argument_hint(&commands, argument(error)?),
+            _ => None,
+        }
+    }
+
+    fn argument_hint(&self, commands: &[&str], argument: &str) -> Option<Cow<'static, str>> {
+        let is_option = argument.starts_with('-');
+        Some(match (commands, argument) {
+            (["sandbox", "create"], name) if !is_option => format!("did you mean `--name {name}`?").into(),
+            (["sandbox", "run"], _) if !is_option => CODE_ARGUMENTS.into(),
+            (["sandbox", "rm"], "-f" | "--force") => {
+                "leave it out: `rm` asks nothing, and goes on after one that cannot be removed".into()
+            }
+            (["sandbox", "rm"], "-a" | "--all") => {
+                "name them: `ringfence sandbox ls --quiet | xargs -r ringfence sandbox rm`".into()
+            }
+            (["sandbox", "logs"], "-n" | "--tail") => {
+                "use tail(1): `ringfence sandbox logs NAME | tail`".into()
+            }
+            _ if !is_option && self.takes_arguments => BEHIND.into(),
+            _ => return None,
+        })
+    }
+}
+
+const BEHIND: &str = "write a command, or the arguments of a program, after `--`";
+
+const CODE_ARGUMENTS: &str = "code that a sandbox keeps takes no arguments: copy the file with `ringfence sandbox cp`, and run \
+     it with them as a command, as in `ringfence sandbox exec NAME -- python3 FILE ARG`";
+
+/// Returns the unknown command or argument of an error.
+fn argument(error: &clap::Error) -> Option<&str> {
+    let kind = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        _ => ContextKind::InvalidArg,
+    };
+    match error.get(kind)? {
+        ContextValue::String(argument) => Some(argument),
+        _ => None,
+    }
+}
+
+/// Returns the counterpart of a command that other programs have.
+fn command_hint(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "attach" | "shell" | "ssh" => "`ringfence sandbox shell NAME` opens a shell in a sandbox",
+        "batch" => "`ringfence serve` runs many programs at once: `POST /v1/batch` of its HTTP API",
+        "commit" => "`ringfence sandbox snapshot create` keeps the files of a sandbox",
+        "create" | "exec" => {
+            "`ringfence sandbox create` makes a sandbox, `ringfence sandbox exec` runs a command in it"
+        }
+        "extend" | "set-timeout" => {
+            "`ringfence sandbox timeout NAME 2h` sets the time until a sandbox expires"
+        }
+        "images" | "pull" => "`ringfence image` manages images",
+        "inspect" => "`ringfence sandbox get NAME` describes a sandbox",
+        "kill" | "delete" | "remove" => "`ringfence sandbox rm NAME` removes a sandbox and its files",
+        "list" | "ps" => "`ringfence sandbox ls` lists the sandboxes",
+        "start" | "unpause" => "`ringfence sandbox resume NAME` continues a sandbox that was paused",
+        "stop" => "`ringfence sandbox pause NAME` keeps a sandbox and stops its processes; `rm` removes it",
+        "version" => "`ringfence --version` prints the version",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn the_form_is_known_whether_the_command_line_is_right_or_not() {
+        for (line, expected) in [
+            ("run --json -c 1", ErrorForm::Json),
+            ("run -c 1 --json --no-such", ErrorForm::Json),
+            ("--config a.toml --color=never run --json x.py", ErrorForm::Json),
+            ("run --json-stream x.py", ErrorForm::Lines),
+            ("tool --json shell", ErrorForm::Json),
+            ("tool --json-stream shell", ErrorForm::Text),
+            ("run x.py -- --json", ErrorForm::Text),
+            ("sandbox run x --json", ErrorForm::Json),
+            ("sandbox exec x -- ls --json", ErrorForm::Text),
+            ("sandbox events x --json", ErrorForm::Lines),
+            ("--config run doctor --json", ErrorForm::Json),
+            ("--json", ErrorForm::Text),
+            ("", ErrorForm::Text),
+        ] {
+            let words = ["ringfence"].into_iter().chain(line.split_whitespace());
+            let arguments: Vec<OsString> = words.map(OsString::from).collect();
+            assert_eq!(ErrorForm::of(&arguments), expected, "{line}");
+        }
+    }
+
+    /// Returns the error of a command line as it is printed, and its hint.
+    fn explained(line: &str) -> (String, String) {
+        let mut error = crate::Cli::try_parse_from(line.split(' ')).unwrap_err();
+        let hint = hint(&mut error).unwrap_or_default().into_owned();
+        (error.to_string(), hint)
+    }
+
+    #[test]
+    fn mistakes_have_hints_and_no_others_beside_them() {
+        for (line, expected) in [
+            ("policy check touch x", BEHIND),
+            ("run x.py first", BEHIND),
+            ("run --frob x.py", ""),
+            ("doctor now", ""),
+            ("sandbox stop x", "sandbox pause"),
+            ("sandbox extend x", "sandbox timeout"),
+            ("ps", "sandbox ls"),
+            ("shell", "sandbox shell"),
+            ("version", "ringfence --version"),
+            ("batch", "POST /v1/batch"),
+            ("sandbox frob", ""),
+            ("sandbox get --stop", ""),
+            // They would name a command for another object.
+            ("keys delete x", ""),
+            ("sandbox snapshot delete x", ""),
+            ("sandbox create lab", "`--name lab`"),
+            ("sandbox rm -f lab", "asks nothing"),
+            ("sandbox rm --all", "ls --quiet"),
+            ("sandbox logs --tail 5 lab", "tail(1)"),
+            ("sandbox run lab a.py one", CODE_ARGUMENTS),
+            ("sandbox run lab a.py -- one", CODE_ARGUMENTS),
+        ] {
+            let (text, hint) = explained(&format!("ringfence {line}"));
+            assert_eq!(hint.is_empty(), expected.is_empty(), "{line}: {hint}");
+            assert!(hint.contains(expected), "{line}: {hint}");
+            let is_tipped = text.contains("similar subcommand") || text.contains("as a value");
+            assert!(!is_tipped || expected.is_empty(), "{line}: {text}");
+        }
+        // A program may take it.
+        assert!(explained("ringfence run x.py --year").0.contains("-- --year"));
+        assert!(!explained("ringfence doctor --year").0.contains("-- --year"));
+        assert!(
+            explained("ringfence sandbox create --nam lab")
+                .0
+                .contains("'--name'")
+        );
+    }
+}
