@@ -49,6 +49,28 @@ fn ways_round_are_refused() {
     assert_eq!(allowed, Vec::<String>::new());
 }
 
+/// A file may be called `--files0-from=link`, and `wc` shows what it cannot read as names.
+#[test]
+fn names_chosen_elsewhere_are_no_options() {
+    for (line, runs) in [
+        ("wc *", "wc -- *"),
+        ("du -s *", "du -s -- *"),
+        ("nice wc *", "nice wc -- *"),
+        ("wc -l $(ls)", "wc -l -- $(ls)"),
+        ("for f in $(ls); do wc -l $f; done", "for f in $(ls); do wc -l -- $f; done"),
+        ("ls | xargs -I{} wc -l {}", "ls | xargs -I{} wc -l -- {}"),
+        ("ls | xargs -I% wc -l %", "ls | xargs -I% wc -l -- %"),
+        ("ls | xargs -n1 timeout 5 wc -l", "ls | xargs -n1 timeout 5 wc -l --"),
+    ] {
+        let decision = reading(line);
+        assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
+        assert_eq!(decision.runs.as_deref(), Some(runs), "{line}");
+    }
+    // Options behind the names would become names.
+    assert_eq!(reading("wc * -l").verdict, Verdict::Review);
+    assert_eq!(reading("wc -l a *.rs").runs.as_deref(), Some("wc -l a -- *.rs"));
+}
+
 #[test]
 fn programs_with_a_language_run_confined_or_not_at_all() {
     let runs = |line: &str| reading(line).runs.unwrap_or_default();
