@@ -10,7 +10,7 @@ use ringfence_policy::{ExecutionResult, Outcome};
 use ringfence_tools::toolbox::ErrorKind;
 use serde_json::json;
 
-use crate::ui::{Ui, json_line};
+use crate::ui::{Ui, has_json, json_line};
 
 /// Wrong usage, or an invalid configuration.
 pub(crate) const USAGE: u8 = 2;
@@ -57,6 +57,7 @@ fn print(form: ErrorForm, ui: Ui, error: &Explained) {
     let error = json!({"type": kind, "message": message, "hint": hint});
     let object = match form {
         ErrorForm::Text => return,
+        ErrorForm::Json if has_json() => return,
         ErrorForm::Json => json!({ "error": error }),
         ErrorForm::Lines => json!({"type": "error", "error": error}),
     };
@@ -81,12 +82,13 @@ pub(crate) fn unparsed(mut error: clap::Error, form: ErrorForm) -> ExitCode {
             Ui::plain().hint(hint);
         }
         let text = error.render().to_string();
-        let message = text.lines().next().unwrap_or_default();
+        let message = text.lines().take_while(|line| !line.trim().is_empty());
+        let message = message.map(str::trim).collect::<Vec<_>>().join(" ");
         let hint = hint
             .unwrap_or_else(|| "`ringfence --help` and `ringfence COMMAND --help` list what there is".into());
         let explained = Explained {
             kind: ErrorKind::InvalidArguments.as_str().to_owned(),
-            message: message.strip_prefix("error: ").unwrap_or(message).to_owned(),
+            message: message.strip_prefix("error: ").unwrap_or(&message).to_owned(),
             hint: hint.into_owned(),
         };
         print(form, Ui::plain(), &explained);
