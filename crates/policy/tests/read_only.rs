@@ -57,10 +57,16 @@ fn names_chosen_elsewhere_are_no_options() {
         ("du -s *", "du -s -- *"),
         ("nice wc *", "nice wc -- *"),
         ("wc -l $(ls)", "wc -l -- $(ls)"),
-        ("for f in $(ls); do wc -l $f; done", "for f in $(ls); do wc -l -- $f; done"),
+        (
+            "for f in $(ls); do wc -l $f; done",
+            "for f in $(ls); do wc -l -- $f; done",
+        ),
         ("ls | xargs -I{} wc -l {}", "ls | xargs -I{} wc -l -- {}"),
         ("ls | xargs -I% wc -l %", "ls | xargs -I% wc -l -- %"),
-        ("ls | xargs -n1 timeout 5 wc -l", "ls | xargs -n1 timeout 5 wc -l --"),
+        (
+            "ls | xargs -n1 timeout 5 wc -l",
+            "ls | xargs -n1 timeout 5 wc -l --",
+        ),
     ] {
         let decision = reading(line);
         assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
