@@ -194,7 +194,9 @@ impl Sandbox {
         let (pressed, keys) = mpsc::channel(1);
         let feeding = async {
             if input != Input::None {
-                let path = below("/stdin", &[("end", "true")]);
+                // The input of a terminal has no end.
+                let end = if input == Input::Stdin { "true" } else { "false" };
+                let path = below("/stdin", &[("end", end)]);
                 let from = Keys {
                     from: io::stdin(),
                     pressed: (input == Input::Terminal).then_some(pressed),
