@@ -116,7 +116,7 @@ const MISTAKES: &[(&[&str], i32, &str, &str)] = &[
         &["create", "--runtime", "docker", "--with", "x"],
         2,
         "invalid_arguments",
-        "this machine's Python",
+        "this machine's interpreters",
     ),
     (&["create", "--name", "lab"], 125, "conflict", "already exists"),
     (
