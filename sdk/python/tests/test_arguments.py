@@ -209,7 +209,7 @@ def test_results_say_what_they_know(client: Client, sandbox: Sandbox) -> None:
         assert duration is not None and duration >= 0.2
     assert sandbox.commands.start("true").wait().duration is None
     long = client.run("print('x' * 100_000)", timeout=60)
-    assert long.truncated and long.warnings == ["more time was asked for than the 30s that there is"]
+    assert long.truncated and long.warnings == ["the caller asked for more time than 30s, and there is no more"]
     plain = RunResult("", "", 0, 0.0, {})
     assert (plain.truncated, plain.warnings) == (False, [])
 

@@ -139,7 +139,7 @@ test("results say what they know", async () => {
   for (const options of [{}, { onStdout: () => {} }]) assert.ok((await sandbox.commands.run("sleep 0.2", options)).duration >= 0.2);
   assert.equal((await (await sandbox.commands.start("true")).wait()).duration, undefined);
   const { truncated, warnings } = await client.run("print('x' * 100_000)", { timeout: 60 });
-  assert.deepEqual([truncated, warnings], [true, ["more time was asked for than the 30s that there is"]]);
+  assert.deepEqual([truncated, warnings], [true, ["the caller asked for more time than 30s, and there is no more"]]);
   await sandbox.commands.run("mkdir many; cd many; seq 10001 | xargs touch", { check: true });
   await assert.rejects(sandbox.files.list("many"), (error) => error instanceof LimitExceeded && /more than the 10000 entries .*commands.run/.test(error.message));
 });

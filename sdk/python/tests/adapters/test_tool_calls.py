@@ -124,7 +124,7 @@ def test_a_call_that_a_model_made_wrongly_is_answered(sandbox: Sandbox) -> None:
         ({"action": {"commands": ["ls"], "timeout_ms": "5"}}, 'expected a number of milliseconds as `action.timeout_ms`, found "5"'),
         ({"action": {"commands": ["ls"], "max_output_length": -1}}, "a number of characters as `action.max_output_length`, found -1"),
         ({"type": "tool_use", "action": {}}, 'expected a call of the type `shell_call`, found "tool_use"'),
-        ({"action": {"commands": ["echo \0"]}}, "cannot pass on an argument"),
+        ({"action": {"commands": ["echo \0"]}}, "has a NUL character"),
     ]:
         answer = openai_shell(sandbox, {"call_id": "c", **call})
         assert ShellCallOutput.model_validate(answer).to_dict() == answer

@@ -219,6 +219,20 @@ fn guesses_at_a_page_count_and_requests_without_a_key_do_not() {
     world.close();
 }
 
+#[test]
+fn guesses_of_visitors_count() {
+    let world = with_weak_key();
+    let loopback = Surface::loopback(&world);
+    let place = ["E2b-Sandbox-Id: none", "E2b-Sandbox-Port: 8000"];
+    for number in 0..10 {
+        let key = format!("X-API-Key: guess{number}");
+        assert!(loopback.ask("GET /", &[place[0], place[1], &key], "").status >= 400);
+    }
+    let right = ["X-API-Key: letmein"];
+    assert_eq!(loopback.ask("GET /v1/usage", &right, "").status, 401);
+    world.close();
+}
+
 /// Requests as another user: with a key to the API, with a key to the console, without a key to the API.
 const OTHER_USER: &str = r#"
 import http.client, json, sys
