@@ -17,6 +17,7 @@ mod identity;
 pub mod ledger;
 pub mod mount_guard;
 mod named;
+pub mod project_files;
 pub mod protected;
 mod protection;
 mod replacement;

@@ -160,7 +160,7 @@ async fn batch(
     let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
         (body::NDJSON, bytes) => Waiting::Lines(bytes),
         (_, bytes) => {
-            let parse = |bytes: &[u8]| body::parse_object_of_values(bytes, MAX_VALUES);
+            let parse = |bytes: &[u8]| body::parse_object(bytes, MAX_VALUES);
             let batch: Batch = body::off_thread(bytes, parse).await?;
             Waiting::Parsed(batch.runs.into_iter())
         }

@@ -58,7 +58,7 @@ pub(super) async fn whole(request: Request) -> Result<Bytes, ApiError> {
 /// Reads a body of JSON.
 pub(super) async fn json<T: DeserializeOwned + Send + 'static>(request: Request) -> Result<T, ApiError> {
     let (_, bytes) = read(request, &[JSON]).await?;
-    off_thread(bytes, parse_object).await
+    off_thread(bytes, |bytes| parse_object(bytes, MAX_VALUES)).await
 }
 
 /// Parses JSON, beside the runtime's only thread if it is large: others are served meanwhile.
@@ -102,13 +102,8 @@ pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
     Ok(None)
 }
 
-/// Parses JSON that must be an object: a list of its members' values would be parsed as one, too.
-pub(super) fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    parse_object_of_values(bytes, MAX_VALUES)
-}
-
-/// Like [`parse_object`], with another bound of the values.
-pub(super) fn parse_object_of_values<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, ApiError> {
+/// Parses JSON of at most so many values that must be an object: a list of its members' values would be parsed as one, too.
+pub(super) fn parse_object<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, ApiError> {
     match bytes.trim_ascii_start().first() {
         Some(b'[') => Err(ApiError::new(
             Reason::InvalidArguments,
@@ -354,7 +349,7 @@ mod tests {
         ] {
             assert_eq!(plain(text), expected);
         }
-        let refused = parse_object::<RemoteRequest>(b" [\"print(1)\"]").unwrap_err();
+        let refused = parse_object::<RemoteRequest>(b" [\"print(1)\"]", MAX_VALUES).unwrap_err();
         assert!(
             refused.message().ends_with("expected an object, found a list"),
             "{refused:?}"

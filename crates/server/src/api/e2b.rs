@@ -185,10 +185,9 @@ async fn within_quota(
 /// Takes the part of the memory for bodies that a request's may fill, before it is read.
 fn share(api: &Api, target: &Target, client: &Client, request: &Request) -> Result<BodyShare, ApiError> {
     let most = target.kept(request.method(), request.uri().path());
-    let kept = match request.headers().contains_key(header::TRANSFER_ENCODING) {
-        true => most,
-        false => usize::try_from(guard::announced(request.headers())).map_or(most, |size| size.min(most)),
-    };
+    let announced = usize::try_from(guard::announced(request.headers())).unwrap_or(most);
+    let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let kept = if is_chunked { most } else { announced.min(most) };
     let account = api.keys.allowance_of(&client.name).account;
     api.bodies.take_for(&account, kept)
 }
@@ -228,7 +227,7 @@ fn owner(api: &Api, door: &Door, target: &Target, request: &Request) -> Option<A
     }
     let grant = door.grant_of_visitor(api, request);
     // A wrong key is a guess where one can be guessed, else it is the program's. What it asks for may be open to everybody.
-    if grant.is_none() && api.keys.has_weak_key() && guard::has_own_key(request.headers()) {
+    if grant.is_none() && api.keys.has_weak_key() && request.headers().contains_key("x-api-key") {
         door.fails_too_often(guard::peer(request));
     }
     let grant = grant?;

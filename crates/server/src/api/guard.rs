@@ -233,11 +233,6 @@ impl Door {
     }
 }
 
-/// Returns `true` if a request has a key in the header that is ours alone.
-pub(super) fn has_own_key(headers: &HeaderMap) -> bool {
-    headers.contains_key("x-api-key")
-}
-
 /// Returns the address that a request comes from. A Unix socket has none.
 pub(super) fn peer(request: &Request) -> Option<PeerAddress> {
     request.extensions().get().copied()

@@ -7,50 +7,42 @@ use axum::response::{IntoResponse, Response};
 use super::error::{ApiError, Reason};
 use super::route::{Parameter, Place, Route};
 
-/// The user on whose behalf the server's own user asks, a parameter of the routes of sandboxes and snapshots.
-const USER: &str = "user";
-
-/// The names of parameters that a route takes.
-#[derive(Debug, Clone)]
-pub(super) struct Names {
-    known: Vec<&'static str>,
+/// The parameters that a route takes.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    parameters: &'static [Parameter],
+    /// Set where the server's own user may ask on behalf of another one, by `user`.
     takes_user: bool,
-    /// Beginning of names that are chosen by the client.
-    prefix: Option<&'static str>,
 }
 
-impl Names {
-    /// Returns the names of a route's parameters. `None` for routes outside of `/v1/`: they speak protocols of others, whose
-    /// clients may send more.
+impl Known {
+    /// Returns the parameters of a route. `None` for routes outside of `/v1/`: they speak protocols of others, whose clients may
+    /// send more.
     pub(super) fn of(route: &Route) -> Option<Self> {
-        let in_query = |parameter: &&Parameter| parameter.place == Place::Query;
-        let known = route.parameters.iter().filter(in_query);
-        let prefix = route
-            .parameters
-            .iter()
-            .find(|parameter| parameter.place == Place::Prefix);
+        let is_below = |beginning: &&str| route.path.starts_with(beginning);
         route.path.starts_with("/v1/").then(|| Self {
-            known: known.map(|parameter| parameter.name).collect(),
-            takes_user: ["/v1/sandbox", "/v1/snapshots"]
-                .iter()
-                .any(|beginning| route.path.starts_with(beginning)),
-            prefix: prefix.map(|parameter| parameter.name),
+            parameters: route.parameters,
+            takes_user: ["/v1/sandbox", "/v1/snapshots"].iter().any(is_below),
         })
     }
 
-    fn has(&self, name: &str) -> bool {
-        (self.takes_user && name == USER)
-            || self.known.contains(&name)
-            || self.prefix.is_some_and(|prefix| name.starts_with(prefix))
+    /// Returns the names, with `true` for beginnings of names.
+    fn names(self) -> impl Iterator<Item = (&'static str, bool)> {
+        let in_query = self.parameters.iter();
+        let in_query = in_query.filter(|parameter| parameter.place != Place::Header);
+        in_query.map(|parameter| (parameter.name, parameter.place == Place::Prefix))
     }
 
-    fn error(&self, unknown: &str) -> ApiError {
-        let prefixed = self.prefix.map(|prefix| format!("{prefix}NAME"));
-        let known = self.known.iter().map(|name| (*name).to_owned()).chain(prefixed);
-        let known: Vec<_> = known.map(|name| format!("`{name}`")).collect();
-        let hint = match known.as_slice() {
-            [] => "leave it out: the route takes none".to_owned(),
-            known => format!("the route takes {}", known.join(", ")),
+    fn has(self, name: &str) -> bool {
+        let is = |(known, begins): (&str, bool)| name == known || begins && name.starts_with(known);
+        self.names().any(is) || self.takes_user && name == "user"
+    }
+
+    fn error(self, unknown: &str) -> ApiError {
+        let shown = |(name, begins)| format!("`{name}{}`", if begins { "NAME" } else { "" });
+        let hint = match self.names().map(shown).collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "leave it out: the route takes none".to_owned(),
+            names => format!("the route takes {names}"),
         };
         let message = format!("there is no parameter `{unknown}`");
         ApiError::new(Reason::InvalidArguments, message, hint)
@@ -58,12 +50,12 @@ impl Names {
 }
 
 /// Refuses a query with a parameter that the route does not know: a mistyped filter would select everything.
-pub(super) async fn check(State(names): State<Names>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(known): State<Known>, request: Request, next: Next) -> Response {
     // A query that cannot be parsed is told by the route that reads it.
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(request.uri());
     let Query(pairs) = pairs.unwrap_or_default();
-    match pairs.iter().find(|(name, _)| !names.has(name)) {
-        Some((unknown, _)) => names.error(unknown).into_response(),
+    match pairs.iter().find(|(name, _)| !known.has(name)) {
+        Some((unknown, _)) => known.error(unknown).into_response(),
         None => next.run(request).await,
     }
 }

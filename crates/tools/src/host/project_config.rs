@@ -3,13 +3,13 @@
 //! An agent can write them in the working directory, and a guest can create missing ones. Settings known to
 //! be harmless change nothing; for all others a person is asked.
 
-mod contents;
 mod git;
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::trust::project_files as contents;
 use ringfence_exec::trust::{Ledger, glob};
 use ringfence_policy::cascade::{Decision, Effect};
 

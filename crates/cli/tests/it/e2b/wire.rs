@@ -213,7 +213,7 @@ fn pauses_and_snapshots_belong_to_their_key() {
     lab.close();
 }
 
-/// Where nobody can guess the server's keys, those that visitors send are the program's own.
+/// Keys that visitors send are the program's own where nobody can guess those of the server.
 #[test]
 fn keys_of_a_program_are_no_guesses() {
     let lab = Lab::new();

@@ -2,7 +2,7 @@
 
 /// Returns `true` if a `package.json` names a known package manager, in a version without a URL, and no settings
 /// of pnpm beyond the harmless ones.
-pub(super) fn is_plain_package(text: &str) -> bool {
+pub fn is_plain_package(text: &str) -> bool {
     let Ok(package) = serde_json::from_str::<serde_json::Value>(text) else {
         return false;
     };
@@ -58,7 +58,7 @@ const PNPM: &[&str] = &[
 /// Returns `true` if a `pnpm-workspace.yaml` has the plainest syntax and harmless settings only.
 ///
 /// The keys of a mapping have one indentation: if the first one has none, all others are read here.
-pub(super) fn is_plain_workspace(text: &str) -> bool {
+pub fn is_plain_workspace(text: &str) -> bool {
     let text = text.replace("\r\n", "\n");
     if text.contains(['\r', '\t', '\u{85}', '\u{2028}', '\u{2029}', '\u{feff}']) {
         return false;
@@ -100,7 +100,7 @@ const UV: &[&str] = &[
 ];
 
 /// Returns `true` if a `pyproject.toml` has harmless settings of uv only.
-pub(super) fn is_plain_project(text: &str) -> bool {
+pub fn is_plain_project(text: &str) -> bool {
     let Ok(project) = text.parse::<toml::Table>() else {
         return false;
     };
@@ -112,7 +112,7 @@ pub(super) fn is_plain_project(text: &str) -> bool {
 }
 
 /// Returns `true` if a compose file could fetch another project, or is written so that this cannot be seen.
-pub(super) fn composes_elsewhere(text: &str) -> bool {
+pub fn composes_elsewhere(text: &str) -> bool {
     let telling = ["include", "extends", "COMPOSE_", "://", "git@"];
     // Escapes and tags spell the same keys.
     let hidden = ["\\x", "\\u", "\\U", "!!", "! "];
@@ -121,7 +121,7 @@ pub(super) fn composes_elsewhere(text: &str) -> bool {
 
 /// Returns the files of variables and labels that a compose file names; `None` if not all are plain names below
 /// its directory, on the line of their key or in a list of one item a line.
-pub(super) fn variable_files(text: &str) -> Option<Vec<String>> {
+pub fn variable_files(text: &str) -> Option<Vec<String>> {
     const KEYS: &[&str] = &["env_file", "label_file"];
     let mut files = Vec::new();
     let mut lines = text.lines().filter(|line| !is_comment(line)).peekable();
