@@ -60,7 +60,7 @@ fn a_large_package_of_npm_arrives_whole() {
         configure(world, &registry, LOOPBACK);
         let code = "console.log(require('fs').statSync(require.resolve('large')).size)";
         let output = ringfence(world, &["run", "-l", "javascript", "--with", "large", "-c", code]);
-        assert_eq!(output.ok(), format!("{}\n", (3 << 20) + 24));
+        assert_eq!(output.ok(), format!("{}\n", (3 << 20) + 23));
     });
 }
 
