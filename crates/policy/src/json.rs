@@ -1,7 +1,12 @@
 //! The size of JSON documents in memory, known before they are parsed.
 
-/// Returns an upper bound of the values in a text, if it is JSON: of a parsed document each takes many times the bytes that
-/// it has in the text.
+/// Maximum size of a text that is parsed at once, in bytes: it takes about a millisecond.
+pub const SMALL: usize = 64 * 1024;
+
+/// Maximum number of values and member names in a larger text, where a route takes no other.
+pub const MAX_VALUES: usize = 1 << 17;
+
+/// Returns an upper bound of the values and member names in a JSON text: each takes many times its bytes once it is parsed.
 pub fn most_values(text: &[u8]) -> usize {
     let (mut values, mut in_string, mut is_escaped) = (1, false, false);
     for byte in text {

@@ -63,6 +63,9 @@ fn names_chosen_elsewhere_are_no_options() {
         ),
         ("ls | xargs -I{} wc -l {}", "ls | xargs -I{} wc -l -- {}"),
         ("ls | xargs -I% wc -l %", "ls | xargs -I% wc -l -- %"),
+        ("ls | xargs -i% wc -l %", "ls | xargs -i% wc -l -- %"),
+        ("ls | xargs -i wc -l {}", "ls | xargs -i wc -l -- {}"),
+        ("ls | xargs -I{} -I% wc -l %", "ls | xargs -I{} -I% wc -l -- %"),
         (
             "ls | xargs -n1 timeout 5 wc -l",
             "ls | xargs -n1 timeout 5 wc -l --",

@@ -240,7 +240,7 @@ pub(super) fn destination(path: Option<&str>, title: &str, analysis: &mut Analys
     note(path.unwrap_or_default(), None, analysis);
 }
 
-/// Judges the files that a program for compressed files destinations: their names lack an ending, or have one more.
+/// Judges the files that a compressor makes: their names lack an ending, or have one more.
 pub(super) fn decompressed(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     for index in &scanned.operands {
         let path = args[*index].shape();

@@ -38,7 +38,7 @@ const SOURCES: &[&str] = &[
     "scss", "vue", "svelte", "proto", "graphql",
 ];
 
-/// Tests that narrow what is found, by the number of words behind them.
+/// Tests that narrow what is found, each with the number of its arguments.
 const TESTS: &[(&str, usize)] = &[
     ("-maxdepth", 1),
     ("-mindepth", 1),

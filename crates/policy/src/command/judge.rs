@@ -202,13 +202,19 @@ fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, analysi
         return find::judge(entry, args, analysis);
     }
     let scanned = options::scan(entry, args, title, analysis);
-    end_options(entry, name, args, &scanned, analysis);
+    end_options_before_fed_names(entry, name, args, &scanned, analysis);
     conclude(entry, args, title, &scanned, analysis);
 }
 
 /// Ends the options of a program before the first name that is chosen elsewhere, if one of its options shows secrets: a file
 /// may be called `--files0-from=link`.
-fn end_options(entry: &Entry, name: &Word, args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
+fn end_options_before_fed_names(
+    entry: &Entry,
+    name: &Word,
+    args: &[Word],
+    scanned: &Scanned,
+    analysis: &mut Analysis,
+) {
     let has_secrets = entry.options.iter().any(|option| option.effect == Effect::Secret);
     if !has_secrets || !entry.takes_anything() {
         return;

@@ -125,26 +125,31 @@ fn xargs(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if !replaces {
         end_options(&mut words, analysis);
     }
-    let fed = |end| Word {
+    let fed_word = |end| Word {
         pieces: vec![Piece::Glob('*')],
         text: INPUT.to_owned(),
         end,
     };
-    // Of `-I{}` the braces are known everywhere.
-    let mut values = scanned.values.iter();
-    let token = values.find(|(name, _)| matches!(*name, "-I" | "-J" | "--replace"));
-    let token = token
-        .and_then(|(_, value)| value.clone())
-        .filter(|token| token != "{}");
-    for word in &mut words {
-        if token
-            .as_ref()
-            .is_some_and(|token| word.text.contains(token.as_str()))
-        {
-            *word = fed(word.end);
+    let tokens = scanned
+        .values
+        .iter()
+        .filter(|(name, _)| matches!(*name, "-I" | "-J" | "-i" | "--replace"));
+    for (_, token) in tokens {
+        match token.as_deref() {
+            // Without a value it is `{}`, which is known everywhere.
+            Some("" | "{}") => {}
+            Some(token) => {
+                for word in words.iter_mut().filter(|word| word.text.contains(token)) {
+                    *word = fed_word(word.end);
+                }
+            }
+            None => analysis.add(
+                Effect::Unknown,
+                "xargs: the text that it replaces is not known beforehand",
+            ),
         }
     }
-    words.push(fed(None));
+    words.push(fed_word(None));
     if !scanned
         .options
         .iter()
