@@ -56,7 +56,7 @@ pub enum Error {
     Copy { message: String, hint: &'static str },
     /// A path of this machine names what cannot be copied.
     #[error("{message}")]
-    Special { message: String, hint: &'static str },
+    SpecialFile { message: String, hint: &'static str },
     /// The sandbox has ended while it was used.
     #[error("the sandbox has ended: {0}")]
     Ended(String),
@@ -79,7 +79,7 @@ impl Error {
             Self::Output(error) => output_hint(error.kind()),
             Self::Source { .. } | Self::Destination { .. } => "check the path",
             Self::Tree(error) => error.hint(),
-            Self::Copy { hint, .. } | Self::Special { hint, .. } => hint,
+            Self::Copy { hint, .. } | Self::SpecialFile { hint, .. } => hint,
             Self::Ended(_) => "`ringfence sandbox ls` shows which there are",
             // For programs that speak HTTP themselves.
             Self::Refused { hint, .. } if hint.starts_with("GET /") => {

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::client::{Body, Error, Response};
-use super::sandbox::{PIECE, Sandbox, UNSENT, pieces, target};
+use super::place::target;
+use super::sandbox::{PIECE, Sandbox, UNSENT, pieces};
 use super::tree::{self, LeftOut, OnProgress, Report, TreeError};
 
 /// Permission bits that let some user execute a file.
@@ -93,7 +94,7 @@ impl Sandbox {
         let found = options.named_paths.resolve(Path::new(from)).map_err(unusable)?;
         if !found.path.is_dir() {
             let file = options.named_paths.open_content(&found.path).map_err(unusable)?;
-            let file = file.ok_or_else(|| Error::Special {
+            let file = file.ok_or_else(|| Error::SpecialFile {
                 message: format!("expected a file or a directory, and {from} is a FIFO, a socket or a device"),
                 hint: "read it with another program, and copy its output from standard input: `cp - NAME:PATH`",
             })?;
@@ -412,7 +413,7 @@ fn refuse_special(to: &Path) -> Result<(), Error> {
     let found = to.symlink_metadata().map(|found| found.file_type());
     match found.is_ok_and(|found| found.is_fifo() || found.is_socket()) {
         false => Ok(()),
-        true => Err(Error::Special {
+        true => Err(Error::SpecialFile {
             message: format!(
                 "expected a file, a device or nothing at {}, found a FIFO or a socket",
                 to.display()

@@ -3,17 +3,20 @@
 //! - [`Client`]: requests and answers.
 //! - [`events`]: answers that are streams of events.
 //! - [`sandbox`]: the operations on a sandbox, with the caller's standard streams.
+//! - [`place`]: paths in sandboxes, and on this machine.
 //! - [`CopyOptions`]: copies of files and directories.
 //! - [`life`]: events in the lives of sandboxes.
 //! - [`Snapshots`]: files of sandboxes that the server keeps.
 //! - [`terminal`]: the caller's terminal.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod client;
 mod copy;
 pub mod events;
 mod keys;
 pub mod life;
+pub mod place;
 mod port;
 pub mod sandbox;
 mod snapshot;
