@@ -351,9 +351,8 @@ fn file_hint(error: &FileError) -> &'static str {
         FileErrorKind::Denied if error.errno == 0 => {
             "read files of a process by its number, or by a command that runs in the sandbox"
         }
-        FileErrorKind::ReadOnly => "write below /workspace, /tmp or /output: the rest belongs to the machine",
-        FileErrorKind::Denied => {
-            "its programs have their files below /workspace, /tmp and /output: the rest belongs to the machine"
+        FileErrorKind::ReadOnly | FileErrorKind::Denied => {
+            "name a path below /workspace, /tmp or /output: the rest belongs to the machine"
         }
         FileErrorKind::IsADirectory => "name a file in it",
         FileErrorKind::NotADirectory => "name a directory, or a path whose parents are directories",

@@ -75,7 +75,7 @@ pub enum CommandLine {
 }
 
 /// Bytes of a command line that are kept to be shown.
-const SHOWN: usize = 16 * 1024;
+pub const SHOWN: usize = 16 * 1024;
 
 impl CommandLine {
     /// Returns the words to show, cut where they are many or long: each process keeps its own.

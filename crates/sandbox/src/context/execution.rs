@@ -1,4 +1,4 @@
-//! The outcome of code, made of the answer of its interpreter, or of the end of that.
+//! The outcome of an execution: from its interpreter's answer, or from the interpreter's end.
 
 use ringfence_exec::local::session_messages::NoAnswer;
 use ringfence_policy::{Outcome, RichResult};

@@ -32,17 +32,16 @@ pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
             "programs have another user in the fence `box` alone".to_owned(),
         ));
     }
-    let length = |pairs: &mut dyn Iterator<Item = (&str, &str)>| -> usize {
-        pairs.map(|(name, value)| name.len() + value.len()).sum()
-    };
-    let metadata = new.metadata.iter();
-    let metadata = length(&mut metadata.map(|(name, value)| (name.as_str(), value.as_str())));
-    let env = length(
-        &mut new
-            .env
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())),
-    );
+    let metadata: usize = new
+        .metadata
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    let env: usize = new
+        .env
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
     for (what, found, most) in [("metadata", metadata, MAX_METADATA), ("env", env, MAX_ENV)] {
         if found > most.0 as usize {
             return Err(Error::Invalid(format!(

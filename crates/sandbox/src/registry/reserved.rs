@@ -1,4 +1,4 @@
-//! Sandboxes that are being made: they take a place among the others at once, and can be found when they are whole.
+//! Places of sandboxes that are being created: taken at once, found once they are complete.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +21,7 @@ const MAX_OF_SCOPE: usize = 512;
 const MAX_CONTAINERS_OF_SCOPE: usize = 64;
 /// Sandboxes with the fence `box` of one owner at a time, but the server's own user: there are few ids for them.
 const MAX_BOXES_OF_SCOPE: usize = 8;
+
 /// A running sandbox that cannot be found yet. Dropping this ends it.
 pub(super) struct Unpublished<'a> {
     pub(super) reserved: Reserved<'a>,

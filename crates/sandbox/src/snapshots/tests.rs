@@ -96,7 +96,7 @@ fn what_is_broken_off_leaves_nothing() {
     store.clear(&ann).unwrap();
     sender.try_send(Piece::End { skipped: 0 }).ok();
     let error = unfinished.write(received).unwrap_err();
-    assert!(error.to_string().contains("write"), "{error}");
+    assert!(error.to_string().contains(BROKEN_OFF), "{error}");
     assert_eq!((store.list(&ann), names(dir.path())), (Vec::new(), Vec::new()));
     // What a server that was killed leaves.
     let made = write(&store, &ann, info(None), true).unwrap();

@@ -20,7 +20,7 @@ const PIECE: usize = 64 * 1024;
 
 /// A snapshot that is being written. Dropping it leaves nothing, also while the files are brought to the disk.
 pub(crate) struct SnapshotWriter {
-    wanted: Wanted,
+    claim: WriteClaim,
     pieces: mpsc::Sender<Piece>,
     task: JoinHandle<Result<SnapshotInfo, Error>>,
 }
@@ -38,7 +38,7 @@ impl SnapshotWriter {
     pub(super) fn start(files: Unfinished) -> Self {
         let (pieces, received) = mpsc::channel(UNWRITTEN);
         Self {
-            wanted: Wanted {
+            claim: WriteClaim {
                 store: files.store.clone(),
                 id: files.info.id.clone(),
             },
@@ -57,7 +57,7 @@ impl SnapshotWriter {
         // Fails only where the task has failed.
         let _ = self.pieces.send(Piece::End { skipped }).await;
         let finished = self.task.await;
-        drop(self.wanted);
+        drop(self.claim);
         match finished {
             Ok(finished) => finished,
             Err(_) => Err(Error::Broken("the writer of the snapshot has failed".to_owned())),
@@ -65,13 +65,13 @@ impl SnapshotWriter {
     }
 }
 
-/// Somebody waits for a snapshot. Dropped earlier, its writer finds that nobody does, and keeps nothing.
-struct Wanted {
+/// Claim of whoever waits for a snapshot. Dropped early, its writer keeps nothing.
+struct WriteClaim {
     store: SnapshotStore,
     id: SandboxId,
 }
 
-impl Drop for Wanted {
+impl Drop for WriteClaim {
     fn drop(&mut self) {
         lock(&self.store.index).writing.remove(&self.id);
     }
@@ -193,7 +193,7 @@ impl Unfinished {
                 Some(Piece::End { skipped }) => {
                     self.info.skipped = skipped;
                     file.sync_all().map_err(failed)?;
-                    self.keep().map_err(failed)?;
+                    self.keep()?;
                     return Ok(self.info.clone());
                 }
                 None => return Err(Error::Broken(BROKEN_OFF.to_owned())),
@@ -202,19 +202,19 @@ impl Unfinished {
     }
 
     /// Puts the files in their places, the record last, and lists the snapshot.
-    fn keep(&mut self) -> io::Result<()> {
-        // Looked at again at the end: an interrupted server must not list it, either.
+    fn keep(&mut self) -> Result<(), Error> {
+        let broken_off = || Error::Broken(BROKEN_OFF.to_owned());
+        // Checked before the record is written, too: a server killed in between would list it at its next start.
         if !lock(&self.store.index).writing.contains_key(&self.info.id) {
-            return Err(ErrorKind::Interrupted.into());
+            return Err(broken_off());
         }
         let directory = &self.store.directory;
         let archive_path = archive_path(directory, &self.info.id);
-        fs::rename(unfinished(&archive_path), archive_path)?;
-        self.store.write_record(&self.owner, &self.info)?;
+        let renamed = fs::rename(unfinished(&archive_path), archive_path);
+        let written = renamed.and_then(|()| self.store.write_record(&self.owner, &self.info));
+        written.map_err(failed("write"))?;
         let mut index = lock(&self.store.index);
-        if index.writing.remove(&self.info.id).is_none() {
-            return Err(ErrorKind::Interrupted.into());
-        }
+        index.writing.remove(&self.info.id).ok_or_else(broken_off)?;
         self.is_kept = true;
         let entry = (self.owner.clone(), self.info.clone());
         index.kept.insert(self.info.id.clone(), entry);

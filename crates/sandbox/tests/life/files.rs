@@ -167,9 +167,10 @@ fn an_upload_that_its_client_leaves_is_removed() {
             let dropped = sandbox.operate(&write).await.unwrap();
             assert!(dropped.write(b"new".to_vec()).await);
             // What has arrived is in a file under another name.
-            say(&sandbox, "until grep -qs new .ringfence-*; do sleep 0.02; done").await;
+            let unfinished = "cat .ringfence-* 2>&-; true";
+            while say(&sandbox, unfinished).await != "new" {}
             drop(dropped);
-            say(&sandbox, "while ls .ringfence-* >&-; do sleep 0.02; done 2>&-").await;
+            while say(&sandbox, unfinished).await == "new" {}
             assert_eq!(say(&sandbox, "ls -A; cat file").await, "file\nold");
         }
     });

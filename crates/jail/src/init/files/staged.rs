@@ -16,7 +16,9 @@ pub(super) const PREFIX: &str = ".ringfence-";
 /// Returns `true` for a name that entries under construction have.
 pub(super) fn is_temporary(name: &OsStr) -> bool {
     let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-    rest.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+    rest.is_some_and(|rest| {
+        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+    })
 }
 
 /// An entry under a temporary name; removed when dropped unfinished.

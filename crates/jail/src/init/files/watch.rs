@@ -111,7 +111,7 @@ pub(super) fn watch(
         root: path.to_owned(),
         depth,
         watches: HashMap::new(),
-        is_stored: false,
+        was_staged: false,
         found: HashSet::new(),
         is_limited: false,
         first: -1,
@@ -149,7 +149,7 @@ struct Watcher<'a> {
     /// Relative paths of the watched directories, by number.
     watches: HashMap<i32, PathBuf>,
     /// Set between the two notices by which an entry under construction gets its name.
-    is_stored: bool,
+    was_staged: bool,
     /// Entries reported by a scan, of which the queue may hold the creation, too.
     found: HashSet<PathBuf>,
     is_limited: bool,
@@ -212,15 +212,15 @@ impl Watcher<'_> {
             }
             return Ok(Progress::Continues);
         }
-        // Its changes are told when it has its name.
+        // Changes under a temporary name are not reported.
         if is_temporary(&notice.name) && !has(libc::IN_ISDIR) {
-            self.is_stored = has(libc::IN_MOVED_FROM);
+            self.was_staged = has(libc::IN_MOVED_FROM);
             return Ok(Progress::Continues);
         }
-        let is_stored = std::mem::take(&mut self.is_stored) && has(libc::IN_MOVED_TO);
+        let was_staged = std::mem::take(&mut self.was_staged) && has(libc::IN_MOVED_TO);
         let path = directory.join(&notice.name);
         self.change(notice.mask, &path)?;
-        if is_stored {
+        if was_staged {
             self.send(EventType::Chmod, &path)?;
             self.send(EventType::Write, &path)?;
         }

@@ -47,8 +47,9 @@ pub(super) fn write(
 
 /// Returns the entry that a path leads to, which may be missing, and creates the directories on the way.
 fn destination(path: &Path) -> Result<Resolved, FileError> {
-    // Their last name is a directory's, whether it is there or not.
-    if path.as_os_str().as_bytes().ends_with(b"/") || path.file_name().is_none() {
+    // Such a path names a directory, present or not.
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") || path.file_name().is_none() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR)).at(path);
     }
     let found = resolve(path).at(path)?;
@@ -109,7 +110,7 @@ mod tests {
     fn the_name_of_a_directory_is_none_of_a_file() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("there")).unwrap();
-        for name in ["there/", "there/..", "missing/"] {
+        for name in ["there/", "there/.", "there/..", "missing/", "missing/."] {
             let refused = write_text(&dir.path().join(name), "x");
             assert_eq!(refused.unwrap_err(), FileErrorKind::IsADirectory, "{name}");
         }

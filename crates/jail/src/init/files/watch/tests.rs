@@ -228,7 +228,7 @@ fn silent<'a>(path: &Path, out: &'a mut Vec<u8>) -> Watcher<'a> {
         root: path.to_owned(),
         depth: WatchDepth::Recursive,
         watches: HashMap::new(),
-        is_stored: false,
+        was_staged: false,
         found: HashSet::new(),
         is_limited: false,
         first: -1,
