@@ -6,6 +6,7 @@
 
 mod coverage;
 mod mutate;
+mod output;
 mod tar_archives;
 mod targets;
 

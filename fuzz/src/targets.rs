@@ -5,15 +5,12 @@ use std::path::{Component, Path};
 use std::str::FromStr;
 
 use ringfence_exec::bridge::{Message, MessageDecoder};
-use ringfence_exec::local::RichResults;
-use ringfence_exec::output::{self, Capture};
 use ringfence_images::{self as images, Reference};
 use ringfence_imports as imports;
 use ringfence_jail::init::files::{Record, copy_content};
 use ringfence_jail::init::frames::{FrameReader, Secret};
 use ringfence_jail::protocol::{Command, Event};
 use ringfence_network::fetch::Url;
-use ringfence_network::redact::Redactor;
 use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 
 use ringfence_gateway_protocol as gateway;
@@ -29,7 +26,7 @@ use ringfence_server::mcp;
 use ringfence_tools::files::{Entry, Root, Rules};
 use ringfence_tools::skills::{Events, read_message};
 
-use crate::tar_archives;
+use crate::{output, tar_archives};
 
 /// A function that panics on a finding, with its seeds.
 pub(crate) struct Target {
@@ -240,12 +237,12 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "output_capture",
-        run: output_capture,
+        run: output::output_capture,
         seeds: &["\u{4}hello\nw\u{f6}rld \u{1f600}\n".as_bytes(), b"\x10\xff\xfe\xf0\x9f\x98", b"\x00abc", b"\x01\x80\x80\x80\x80"],
     },
     Target {
         name: "session_results",
-        run: session_results,
+        run: output::session_results,
         seeds: &[
             b"\0\0\0\0\x01\x01\x0atext/plain\0\x01\0\0\0x",
             b"\x02\0\0\0\0\x01\x09image/png\0\x09\0\0\0\x89PNG\r\n\x1a\n\0",
@@ -255,7 +252,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
     Target {
         name: "redaction",
-        run: redaction,
+        run: output::redaction,
         seeds: &[
             b"\x18key is s3cr3t-Value!42, again s3cr3t-Value!42",
             b"\x1eczNjcjN0LVZhbHVlITQy 7333637233742d56616c7565213432 s3cr3t%2DValue%2142",
@@ -278,8 +275,12 @@ fn policy_values(input: &[u8]) {
     stable::<Pids>(text);
     stable::<Mount>(text);
     stable::<Requirement>(text);
-    let _ = Requirement::npm(text).map(|npm| assert_eq!(Requirement::npm(&npm.to_string()), Ok(npm)));
-    let _ = [Ecosystem::Python, Ecosystem::Npm].map(|of| ringfence_packages::parse_list(of, text).is_ok());
+    if let Ok(npm) = Requirement::parse(Ecosystem::Npm, text) {
+        assert_eq!(Requirement::parse(Ecosystem::Npm, &npm.to_string()), Ok(npm));
+    }
+    for ecosystem in [Ecosystem::Python, Ecosystem::Npm] {
+        let _ = ringfence_packages::parse_list(ecosystem, text);
+    }
     let _ = text.parse::<EnvName>();
     let _ = text.parse::<Scope>();
 }
@@ -593,65 +594,4 @@ fn server_messages(input: &[u8]) {
             assert!(matches!(again, Ok(Some(_))), "{value}");
         }
     }
-}
-
-/// The first byte is the limit, the second the chunk size. Chunking never changes the text, which is bounded,
-/// and the count is correct.
-fn output_capture(input: &[u8]) {
-    let [limit, chunk, stream @ ..] = input else {
-        return;
-    };
-    let captured = |size: usize| {
-        let mut capture = Capture::new(Bytes(u64::from(*limit)));
-        stream.chunks(size).for_each(|chunk| capture.push(chunk));
-        capture.finish()
-    };
-    let whole = captured(stream.len().max(1));
-    assert_eq!(whole, captured(usize::from(*chunk).max(1)));
-    assert_eq!(whole.total_bytes, stream.len() as u64);
-    assert_eq!(whole.truncated, stream.len() > usize::from(*limit));
-    // A byte that is not UTF-8 becomes three, plus the notice.
-    assert!(
-        whole.text.len() <= 3 * usize::from(*limit) + 80,
-        "{} bytes kept",
-        whole.text.len()
-    );
-}
-
-const SECRET: &str = "s3cr3t-Value!42";
-
-/// Results are rejected, or bounded and fit for the wire.
-fn session_results(input: &[u8]) {
-    let Some(found) = RichResults::parse(input) else {
-        return;
-    };
-    assert!(found.results.len() <= 32);
-    let written = serde_json::to_vec(&found.results).expect("results can be written");
-    // Base64 adds a third, escapes of control characters five bytes to each.
-    assert!(written.len() <= 6 * input.len() + 1024 * found.results.len() + 2);
-    let read: Vec<ringfence_policy::RichResult> = serde_json::from_slice(&written).expect("and read again");
-    assert_eq!(read.len(), found.results.len());
-}
-
-/// The first byte is the limit of the capture. A known secret never comes through, whole or truncated.
-fn redaction(input: &[u8]) {
-    thread_local!(static REDACTOR: Redactor = Redactor::new([("API_KEY", SECRET)]));
-    let [limit, stream @ ..] = input else { return };
-    let mut capture = Capture::new(Bytes(u64::from(*limit)));
-    capture.push(stream);
-    let text = capture.finish().text;
-    let clean = REDACTOR.with(|redactor| redactor.redact_cut(&text, &output::gaps(&text)).into_owned());
-    assert!(!clean.contains(SECRET), "whole: {clean:?}");
-    let mut start = 0;
-    for gap in output::gaps(&clean) {
-        let head = &clean[start..gap.start];
-        assert!(!head.ends_with(&SECRET[..4]), "before a gap: {clean:?}");
-        let tail = &clean[gap.end..];
-        assert!(
-            !tail.starts_with(&SECRET[SECRET.len() - 4..]),
-            "behind a gap: {clean:?}"
-        );
-        start = gap.end;
-    }
-    assert!(!clean.ends_with(&SECRET[..4]), "at the end: {clean:?}");
 }

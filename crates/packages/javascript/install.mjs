@@ -7,13 +7,13 @@ import path from 'node:path';
 
 const NO_INSTALLER = 3;
 const NOT_INSTALLED = 4;
-const OTHER_ENGINE = 6;
+const NOT_NODE = 6;
 
 // Authorities that this machine trusts, those of a company included, where distributions keep them.
 const AUTHORITIES = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/ca-bundle.crt'];
 // A directory below this one for each package, named by it and its version. No package of npm can have the name.
 const NAMES = '.packages';
-// Of npm: the packages that it has installed.
+// npm's list of the packages that it has installed.
 const LOCK = '.package-lock.json';
 const BLOCK = 512;
 
@@ -36,7 +36,7 @@ function install(directory, registry, trusted, requirements) {
     // The files of configuration of this machine are not in the fence, and npm shall not look for them.
     const options = ['--userconfig=/dev/null/user', '--globalconfig=/dev/null/global', `--registry=${registry}`];
     options.push('--ignore-scripts', '--no-bin-links', '--no-package-lock', '--no-audit', '--no-fund');
-    // Of a repository npm obeys the settings, which may name a program.
+    // npm obeys the `.npmrc` of a git repository, which may name a program.
     options.push('--allow-git=none', '--git=/nonexistent');
     options.push('--no-update-notifier', '--no-progress', '--no-color', '--loglevel=error', '--logs-max=0', '--cache=/tmp/cache');
     options.push('--fetch-retries=2', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=2000', '--fetch-timeout=20000');
@@ -69,7 +69,7 @@ function nameAll(modules) {
     }
 }
 
-// Writes to standard output, which may be a pipe that does not block. `process.stdout` makes it one.
+// Standard output may be a pipe that does not block: a write to a full one fails with EAGAIN.
 function write(bytes) {
     for (let written = 0; written < bytes.length;) {
         try {
@@ -135,9 +135,9 @@ function writeTree(root, below) {
     }
 }
 
-function main(registry, trusted, place, ...requirements) {
+function main(registry, trusted, _place, ...requirements) {
     if (globalThis.Deno) {
-        process.exit(OTHER_ENGINE);
+        process.exit(NOT_NODE);
     }
     const directory = '/tmp/packages';
     install(directory, registry, trusted, requirements);

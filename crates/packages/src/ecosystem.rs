@@ -27,7 +27,7 @@ pub(crate) struct Facts {
     /// Version of the layout of environments. Change it when an installation writes other files.
     pub(crate) layout: &'static str,
     /// URL of the public index.
-    pub(crate) public: &'static str,
+    pub(crate) public_url: &'static str,
     /// Host that the public index keeps its files on, if another.
     pub(crate) public_files: Option<&'static str>,
     /// File name and text of the guest that installs.
@@ -38,7 +38,7 @@ pub(crate) struct Facts {
     pub(crate) split: fn(&str) -> Vec<String>,
     /// Requirements as they are written, for messages.
     pub(crate) examples: &'static str,
-    /// Returns the requirement of a package whose metadata a directory of an environment is.
+    /// Returns the name and version of the package that a directory of an environment stands for.
     pub(crate) package: fn(&Path) -> Option<String>,
     pub(crate) messages: &'static Messages,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Messages {
     /// Key of the configuration with the interpreter.
     pub(crate) interpreter_key: &'static str,
     /// Noun for the part of a package that may be missing.
-    pub(crate) version: &'static str,
+    pub(crate) missing_part: &'static str,
     /// Advice where the interpreter has no installer.
     pub(crate) without_installer: &'static str,
     /// Advice where a package was not found.
@@ -62,7 +62,7 @@ pub(crate) struct Messages {
     pub(crate) wrong_digest: &'static str,
     pub(crate) conflict: &'static str,
     /// Texts before the names of packages that were not found, and the characters that end those.
-    pub(crate) missing: &'static [(&'static str, &'static [char])],
+    pub(crate) not_found_prefixes: &'static [(&'static str, &'static [char])],
     /// Beginnings of lines with errors.
     pub(crate) error_lines: &'static [&'static str],
 }
@@ -73,7 +73,7 @@ const PYTHON: Facts = Facts {
     place: PACKAGES,
     search_path: Some("PYTHONPATH"),
     layout: "1",
-    public: "https://pypi.org/simple",
+    public_url: "https://pypi.org/simple",
     public_files: Some("files.pythonhosted.org:443"),
     program: ("install.py", include_str!("../python/install.py")),
     parse: requirement::python::parse,
@@ -85,12 +85,12 @@ const PYTHON: Facts = Facts {
         index: "index",
         keys: ("packages.index", "packages.hosts"),
         interpreter_key: "sandbox.python",
-        version: "wheel of it for this Python and machine",
+        missing_part: "wheel of it for this Python and machine",
         without_installer: "install pip for it (Debian: `apt install python3-pip`), or name another interpreter with `--python`",
         not_found: "check the spelling and the version; packages are installed from wheels alone, never built from source",
         wrong_digest: "DO NOT MATCH THE HASHES",
         conflict: "ResolutionImpossible",
-        missing: &[("No matching distribution found for ", &[' ', '\n'])],
+        not_found_prefixes: &[("No matching distribution found for ", &[' ', '\n'])],
         error_lines: &["ERROR: "],
     },
 };
@@ -101,7 +101,7 @@ const NPM: Facts = Facts {
     place: NODE_MODULES,
     search_path: None,
     layout: "npm 1",
-    public: "https://registry.npmjs.org",
+    public_url: "https://registry.npmjs.org",
     public_files: None,
     program: ("install.mjs", include_str!("../javascript/install.mjs")),
     parse: requirement::npm::parse,
@@ -113,12 +113,12 @@ const NPM: Facts = Facts {
         index: "registry",
         keys: ("packages.npm_registry", "packages.npm_hosts"),
         interpreter_key: "sandbox.javascript",
-        version: "such version of it",
+        missing_part: "such version of it",
         without_installer: "install Node.js with npm (Debian: `apt install nodejs npm`), or name a Node.js that has it in `sandbox.javascript`",
         not_found: "check the spelling and the version",
         wrong_digest: "EINTEGRITY",
         conflict: "ERESOLVE",
-        missing: &[
+        not_found_prefixes: &[
             ("The requested resource '", &['\'']),
             (" 404  '", &['\'']),
             ("No matching version found for ", &['\n']),
@@ -165,8 +165,8 @@ impl Ecosystem {
     }
 
     /// Returns the URL of the public index.
-    pub const fn public(self) -> &'static str {
-        self.facts().public
+    pub const fn public_url(self) -> &'static str {
+        self.facts().public_url
     }
 
     pub(crate) const fn messages(self) -> &'static Messages {

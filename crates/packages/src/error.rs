@@ -86,8 +86,8 @@ pub enum InstallError {
     #[error("cannot install packages: the interpreter has no {}", .0.messages().installer)]
     NoInstaller(Ecosystem),
     #[error("cannot install packages: they need {}, and the interpreter is another", .0.facts().interpreter)]
-    OtherEngine(Ecosystem),
-    #[error("the {} has no package `{name}`, or no {}{detail}", .ecosystem.messages().index, .ecosystem.messages().version)]
+    NotNode(Ecosystem),
+    #[error("the {} has no package `{name}`, or no {}{detail}", .ecosystem.messages().index, .ecosystem.messages().missing_part)]
     NotFound {
         ecosystem: Ecosystem,
         name: String,
@@ -122,9 +122,7 @@ impl InstallError {
     pub(crate) fn hint(&self) -> String {
         let hint = match self {
             Self::Unreachable { ecosystem, attempt } => return reach(*ecosystem, attempt),
-            Self::NoInstaller(ecosystem) | Self::OtherEngine(ecosystem) => {
-                ecosystem.messages().without_installer
-            }
+            Self::NoInstaller(ecosystem) | Self::NotNode(ecosystem) => ecosystem.messages().without_installer,
             Self::NotFound { ecosystem, .. } => ecosystem.messages().not_found,
             Self::Conflict(_) => "ask for other versions, or leave versions out",
             Self::Digest(_) => "try again later; if it stays, tell whoever serves the file",

@@ -37,15 +37,15 @@ pub(crate) fn classify(ecosystem: Ecosystem, result: &ExecutionResult, disk: Byt
     }
 }
 
-const FULL: &[&str] = &["No space left on device", "no space left on device"];
+const FULL: &[&str] = &["No space left on device", "ENOSPC"];
 
 /// Returns the requirement that was not found.
 fn missing<'a>(messages: &Messages, errors: &'a str) -> Option<&'a str> {
-    let named = messages.missing.iter().find_map(|(before, ends)| {
+    let named = messages.not_found_prefixes.iter().find_map(|(before, ends)| {
         let (_, rest) = errors.rsplit_once(before)?;
         rest.split(*ends).next()
     })?;
-    // npm writes any version so.
+    // npm ends a sentence here, and writes "any version" as `@*`.
     Some(named.trim_end_matches('.').trim_end_matches("@*"))
 }
 
@@ -70,18 +70,12 @@ fn offered(errors: &str) -> String {
 }
 
 /// Returns the last errors in the output of an installer, bounded and without control characters.
-fn excerpt(messages: &Messages, errors: &str) -> String {
-    let begins = |line: &'_ str| {
-        let begin = messages
-            .error_lines
-            .iter()
-            .find(|begin| line.starts_with(**begin));
-        begin.map(|begin| begin.len())
+fn excerpt<'a>(messages: &Messages, errors: &'a str) -> String {
+    let text_of = |line: &'a str| {
+        let mut begins = messages.error_lines.iter();
+        begins.find_map(|begin| line.strip_prefix(*begin))
     };
-    let lines: Vec<&str> = errors
-        .lines()
-        .filter_map(|line| line.get(begins(line)?..))
-        .collect();
+    let lines: Vec<&str> = errors.lines().filter_map(text_of).collect();
     let last = &lines[lines.len().saturating_sub(MAX_LINES)..];
     let text = last
         .iter()

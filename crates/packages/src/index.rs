@@ -91,7 +91,7 @@ impl fmt::Display for Index {
 }
 
 fn is_public(ecosystem: Ecosystem, url: &Url) -> bool {
-    let public = ecosystem.public().parse::<Url>();
+    let public = ecosystem.public_url().parse::<Url>();
     public.is_ok_and(|public| public.to_string() == url.to_string())
 }
 

@@ -23,7 +23,7 @@ const NO_INSTALLER: i32 = 3;
 /// Exit status after a package that brought the metadata of another.
 const FOREIGN_METADATA: i32 = 5;
 /// Exit status of a guest in an interpreter that has another installer.
-const OTHER_ENGINE: i32 = 6;
+const NOT_NODE: i32 = 6;
 
 /// Capacity of the queue of output chunks.
 const IN_FLIGHT: usize = 16;
@@ -122,7 +122,7 @@ fn installed(
         }
         (Outcome::Exited, 0) => tree.map_err(InstallError::Tree),
         (Outcome::Exited, NO_INSTALLER) => Err(InstallError::NoInstaller(ecosystem)),
-        (Outcome::Exited, OTHER_ENGINE) => Err(InstallError::OtherEngine(ecosystem)),
+        (Outcome::Exited, NOT_NODE) => Err(InstallError::NotNode(ecosystem)),
         (Outcome::Exited, FOREIGN_METADATA) => Err(InstallError::ForeignMetadata),
         (Outcome::TimedOut, _) => Err(InstallError::TimedOut(limits().timeout)),
         (Outcome::MemoryExceeded, _) => Err(InstallError::Memory(limits().memory)),
@@ -135,11 +135,7 @@ fn installed(
 
 /// Returns `true` if the archive was refused for its content, not for being truncated.
 fn is_refused(tree: &Result<Tree, TreeError>) -> bool {
-    match tree {
-        Ok(_) | Err(TreeError::Archive(_)) => false,
-        Err(TreeError::Write { source, .. }) => source.kind() != io::ErrorKind::UnexpectedEof,
-        Err(_) => true,
-    }
+    matches!(tree, Err(error) if !matches!(error, TreeError::Archive(_)))
 }
 
 /// Standard output of a guest, as it arrives.

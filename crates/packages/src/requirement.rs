@@ -26,7 +26,7 @@ const MAX_PARTS: usize = 8;
 /// # use ringfence_packages::Requirement;
 /// let python: Requirement = "Scikit_Learn[Plots] <2, >= 1.3".parse()?;
 /// assert_eq!(python.to_string(), "scikit-learn[plots]<2,>=1.3");
-/// assert_eq!(Requirement::npm("@scope/name@ >= 2")?.to_string(), "@scope/name@>=2");
+/// assert_eq!(Requirement::parse(Ecosystem::Npm, "@scope/name@ >= 2")?.to_string(), "@scope/name@>=2");
 /// # Ok::<(), ringfence_packages::requirement::ParseRequirementError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,14 +73,6 @@ impl Requirement {
         })
     }
 
-    /// Parses a package of npm, such as `lodash@4` or `@scope/name@^2`.
-    ///
-    /// # Errors
-    /// If it is none.
-    pub fn npm(text: &str) -> Result<Self, ParseRequirementError> {
-        Self::parse(Ecosystem::Npm, text)
-    }
-
     pub const fn ecosystem(&self) -> Ecosystem {
         self.ecosystem
     }
@@ -124,8 +116,8 @@ pub fn parse_list(ecosystem: Ecosystem, text: &str) -> Result<Vec<Requirement>, 
     }
 }
 
-/// Rejects a list with packages of another ecosystem. Rejects one that names a package of npm twice, too, of which npm
-/// would take either; pip looks for a version that fits both.
+/// Rejects packages of another ecosystem, and a package of npm that is named twice: npm would take either. pip looks for a
+/// version that fits both.
 ///
 /// # Errors
 /// If there is such a package.

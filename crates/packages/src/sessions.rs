@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::digest::Digest;
-use crate::ecosystem::Ecosystem;
 use crate::error::{Error, StoreError};
 use crate::store::{Checkout, Store};
 
@@ -115,7 +114,7 @@ impl SessionPackages {
         fence: Fence,
         key: &Digest,
     ) -> Result<(), backend::Error> {
-        let opened = self.store.open(key, |ecosystem| self.python(ecosystem));
+        let opened = self.store.open(key, |_| self.local.fingerprint(Language::Python));
         let opened = opened.map_err(refused)?;
         let checkout = opened.ok_or_else(|| refused(StoreError::Gone))?;
         checkout.add_to(&mut request.mounts, &mut request.env);
@@ -134,17 +133,9 @@ impl SessionPackages {
         };
         let opened = self
             .store
-            .open_directory(&mount.host, |ecosystem| self.python(ecosystem));
+            .open_directory(&mount.host, |_| self.local.fingerprint(Language::Python));
         let opened = opened.map_err(refused)?;
         Ok(opened.map(|checkout| self.keep(checkout, &request.scope, session)))
-    }
-
-    /// Returns the fingerprint of the interpreter of sessions, if packages of this ecosystem are for it.
-    fn python(&self, ecosystem: Ecosystem) -> Option<Fingerprint> {
-        let is_python = ecosystem == Ecosystem::Python;
-        is_python
-            .then(|| self.local.fingerprint(Language::Python))
-            .flatten()
     }
 
     fn keep(&self, checkout: Checkout, scope: &Scope, session: &SessionId) -> Evaluating {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -136,16 +136,17 @@ impl Unpacking<'_> {
         }
         // Nothing else of the mode is kept: no set-id, no write access for others.
         let mode = if member.mode & 0o111 == 0 { 0o644 } else { 0o755 };
-        let written = OpenOptions::new()
+        let made = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(mode)
             .open(self.root.join(&path))
             .and_then(|file| {
                 file.set_permissions(Permissions::from_mode(mode))?;
-                copied(content, &file)
+                Ok(file)
             });
-        let digest = written.map_err(|source| unwritten(&path, source))?;
+        let file = made.map_err(|source| unwritten(&path, source))?;
+        let digest = copied(content, &file, &path)?;
         self.contents.insert(path, Some((digest, mode)));
         Ok(())
     }
@@ -196,17 +197,22 @@ fn below(path: &[u8]) -> Result<PathBuf, TreeError> {
     }
 }
 
-/// Copies a content, and returns its digest.
-fn copied(content: &mut dyn Read, mut file: &File) -> io::Result<[u8; 32]> {
+/// Copies a content to the file at `path`, and returns its digest.
+fn copied(content: &mut dyn Read, mut file: &File, path: &Path) -> Result<[u8; 32], TreeError> {
+    let unread = |error: io::Error| match error.kind() {
+        ErrorKind::UnexpectedEof => TarError::Truncated,
+        _ => TarError::Input(error),
+    };
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let length = content.read(&mut buffer)?;
+        let length = content.read(&mut buffer).map_err(unread)?;
         if length == 0 {
             return Ok(hasher.finalize().into());
         }
         hasher.update(&buffer[..length]);
-        file.write_all(&buffer[..length])?;
+        file.write_all(&buffer[..length])
+            .map_err(|error| unwritten(path, error))?;
     }
 }
 

@@ -23,8 +23,9 @@ use crate::{AuditedRuns, local, settings};
 pub use default::with_defaults;
 pub use ringfence_packages::store::Removal;
 pub use ringfence_packages::{
-    Checkout, Ecosystem, EnvironmentInfo, Index, Requirement, SessionPackages, Store, check_list, parse_list,
+    Checkout, Ecosystem, EnvironmentInfo, Index, Requirement, SessionPackages, Store,
 };
+use ringfence_packages::{check_list, parse_list};
 
 /// Provides packages of runs, and installs those that are not kept.
 #[derive(Debug)]
@@ -211,7 +212,7 @@ fn has_defaults(spec: &RunSpec) -> bool {
     spec.request.session.is_none() && ecosystem == Some(Ecosystem::Python)
 }
 
-/// Returns the ecosystem of a language, if it has one.
+/// Returns the ecosystem of a language, or the refusal of one that has none.
 fn ecosystem(language: Language) -> Result<Ecosystem, Failure> {
     Ecosystem::of(language).ok_or_else(|| {
         Failure::usage(

@@ -47,7 +47,11 @@ impl Source {
     /// # Errors
     /// If the source cannot be read, is not text, is too long, or is of another language.
     pub fn read(self, language: Option<Language>, named: &NamedPaths) -> Result<Program, Failure> {
-        let is_text = matches!(self, Self::Text(_));
+        let place = match &self {
+            Self::Text(_) => None,
+            Self::Stdin => Some("standard input".to_owned()),
+            Self::File(path) => Some(path.display().to_string()),
+        };
         let (code, name, extension) = match self {
             Self::Text(code) => (code.into_bytes(), "<string>".to_owned(), None),
             Self::Stdin => (
@@ -67,12 +71,9 @@ impl Source {
         };
         let code = text(&name, code)?;
         // Code of an option is empty on purpose; a file or pipe by mistake.
-        if !is_text && code.trim().is_empty() {
+        if let Some(place) = place.filter(|_| code.trim().is_empty()) {
             return Err(Failure::usage(
-                match name.as_str() {
-                    "<stdin>" => "expected a program, found nothing in standard input".to_owned(),
-                    name => format!("expected a program, found nothing in {name}"),
-                },
+                format!("expected a program, found nothing in {place}"),
                 "name a file with a program, pass one with `-c`, or send one to standard input",
             ));
         }

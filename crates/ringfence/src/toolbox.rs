@@ -143,7 +143,7 @@ pub fn host_settings(context: &Context) -> Result<HostSettings, Error> {
         own: own_files(context)?,
         ledger: trust::ledger(context),
         obeyed: ObeyedPlaces {
-            trusted: trust::obeyed(context)?,
+            trusted: trust::configured_paths(context)?,
             protected: Protected::new(&context.config()?.permissions.filesystem.protected),
         },
     })

@@ -174,11 +174,11 @@ fn make_if_open(directory: &Path, trees: &[&Path]) {
     let _ = std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700).create(directory);
 }
 
-/// Returns the files and directories that Ringfence obeys.
+/// Returns the files and directories that the configuration names, and those of the configuration itself.
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub(crate) fn obeyed(context: &Context) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn configured_paths(context: &Context) -> Result<Vec<PathBuf>, Error> {
     Ok(configured(Named::default(), &[], context)?.paths)
 }
 

@@ -22,11 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<(String, String), ParseRequirementErro
         ecosystem: Ecosystem::Npm,
     };
     // The first character is that of a scope.
-    let at = text
-        .char_indices()
-        .skip(1)
-        .find(|(_, c)| *c == '@')
-        .map(|(at, _)| at);
+    let at = text.match_indices('@').map(|(at, _)| at).find(|at| *at > 0);
     let (name, versions) = match at {
         Some(at) => (&text[..at], Some(text[at + 1..].trim_matches(' '))),
         None => (text, None),
@@ -145,6 +141,10 @@ mod tests {
     use super::super::{Requirement, check_list, parse_list};
     use super::*;
 
+    fn npm(text: &str) -> Result<Requirement, ParseRequirementError> {
+        Requirement::parse(Ecosystem::Npm, text)
+    }
+
     #[test]
     fn lists_are_read_in_every_spelling() {
         for (text, expected) in [
@@ -164,7 +164,7 @@ mod tests {
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, expected, "{text}");
             for text in expected {
-                assert_eq!(Requirement::npm(text).unwrap().to_string(), *text);
+                assert_eq!(npm(text).unwrap().to_string(), *text);
             }
         }
     }
@@ -212,14 +212,14 @@ mod tests {
             assert!(error.contains(words), "{text:?}: {error}");
         }
         let long = |name: usize, versions: usize| format!("{}@{}", "a".repeat(name), "1 ".repeat(versions));
-        assert!(Requirement::npm(&long(MAX_NAME, MAX_PARTS)).is_ok());
-        assert!(Requirement::npm(&long(MAX_NAME + 1, 1)).is_err());
-        assert!(Requirement::npm(&long(1, MAX_PARTS + 1)).is_err());
+        assert!(npm(&long(MAX_NAME, MAX_PARTS)).is_ok());
+        assert!(npm(&long(MAX_NAME + 1, 1)).is_err());
+        assert!(npm(&long(1, MAX_PARTS + 1)).is_err());
     }
 
     #[test]
     fn a_list_is_of_one_ecosystem() {
-        let list = [Requirement::npm("a@1").unwrap()];
+        let list = [npm("a@1").unwrap()];
         assert_eq!(check_list(Ecosystem::Npm, &list), Ok(()));
         let mixed = check_list(Ecosystem::Python, &list).unwrap_err().to_string();
         assert_eq!(

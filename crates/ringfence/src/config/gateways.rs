@@ -100,7 +100,7 @@ pub struct Snowflake(pub NonZeroU64);
 impl<'de> Deserialize<'de> for Snowflake {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected the number of an id of Discord's")]
+        #[serde(untagged, expecting = "expected a Discord id, as a number or a text")]
         enum Form {
             Number(u64),
             Text(String),

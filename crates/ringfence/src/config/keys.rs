@@ -216,7 +216,7 @@ pub(super) fn is_tool_limit(key: &str) -> bool {
 
 /// Makes serde's message about a value of the wrong type readable.
 fn plain(message: &str, value: &Value) -> String {
-    // Of a type with several forms.
+    // The text of `expecting`, which does not have the value.
     if message.starts_with("expected ") && !message.contains(", found ") {
         return format!("{message}, found {value}");
     }

@@ -11,11 +11,11 @@ use super::values;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Packages {
-    /// URL of the index of Python, without credentials; `egress.inject` adds those.
+    /// URL of the Python index, without credentials; `egress.inject` adds those.
     pub index: String,
     /// Further hosts that an installation of Python packages may reach, because pages of the index link to them.
     pub hosts: Vec<String>,
-    /// URL of the registry of npm, without credentials; `egress.inject` adds those.
+    /// URL of the npm registry, without credentials; `egress.inject` adds those.
     pub npm_registry: String,
     /// Further hosts that an installation of JavaScript packages may reach, because the registry links to them.
     pub npm_hosts: Vec<String>,
@@ -31,9 +31,9 @@ pub struct Packages {
 impl Default for Packages {
     fn default() -> Self {
         Self {
-            index: Ecosystem::Python.public().to_owned(),
+            index: Ecosystem::Python.public_url().to_owned(),
             hosts: Vec::new(),
-            npm_registry: Ecosystem::Npm.public().to_owned(),
+            npm_registry: Ecosystem::Npm.public_url().to_owned(),
             npm_hosts: Vec::new(),
             default: Vec::new(),
             max_total: Keep::DEFAULT.bytes,

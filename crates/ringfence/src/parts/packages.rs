@@ -46,7 +46,7 @@ fn index(checks: &mut Checks<'_>, ecosystem: Ecosystem, url: &str, hosts: &[Stri
     let (url_key, hosts_key) = ecosystem.keys();
     let hosts = checks.parse_all(hosts_key, hosts)?;
     let index = Index::new(ecosystem, url, hosts).map_err(|error| {
-        let public = ecosystem.public();
+        let public = ecosystem.public_url();
         Wrong::new(
             url_key,
             error,
