@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use futures_util::stream;
 use http_body_util::{BodyExt, Limited};
-use ringfence_policy::json::most_values;
+use ringfence_policy::json::{MAX_VALUES, SMALL, most_values};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -15,10 +15,6 @@ use crate::error::Error;
 
 /// Maximum size of a request that is no file, in bytes.
 pub(crate) const MAX: usize = 8 * 1024 * 1024;
-/// Maximum size of a request that is parsed at once.
-const SMALL: usize = 64 * 1024;
-/// Maximum number of values of a larger request: each takes many times its bytes once it is parsed.
-const MAX_VALUES: usize = 1 << 17;
 /// Time for the next part of a request to arrive.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,28 +36,28 @@ pub(crate) async fn whole(request: Request) -> Result<Bytes, Error> {
     }
 }
 
-/// Reads a request of JSON; an empty one is `{}`.
+/// Reads a request of JSON.
 pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(request: Request) -> Result<T, Error> {
     parse(whole(request).await?).await
 }
 
-/// Parses JSON, beside the runtime's only thread if it is large: others are served meanwhile. No text is `{}`.
+/// Parses JSON, on a blocking thread if it is large: others are served meanwhile. An empty body counts as an empty object.
 pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(bytes: Bytes) -> Result<T, Error> {
     if bytes.len() <= SMALL {
-        return parsed(&bytes);
+        return parse_now(&bytes);
     }
     let parsing = tokio::task::spawn_blocking(move || match most_values(&bytes) > MAX_VALUES {
         true => Err(Error::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body has more than {MAX_VALUES} values"),
+            format!("the body has more than {MAX_VALUES} values and names of members"),
         )),
-        false => parsed(&bytes),
+        false => parse_now(&bytes),
     });
     let panicked = |_| Error::internal("the body could not be parsed".to_owned());
     parsing.await.map_err(panicked)?
 }
 
-fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+fn parse_now<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { bytes };
     serde_json::from_slice(text).map_err(|error| Error::invalid(format!("the body does not fit: {error}")))
 }

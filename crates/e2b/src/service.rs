@@ -66,10 +66,7 @@ impl Service {
             right.or(entry.clients.first()).cloned()
         });
         let known = known.ok_or_else(|| Error::gone(id))?;
-        let sandbox = self.sandboxes.get(&known.client.scope, id).ok();
-        // Another one may have got the id as its name, when this one had ended.
-        let sandbox = sandbox.filter(|sandbox| sandbox.id().as_str() == id);
-        let sandbox = sandbox.ok_or_else(|| {
+        let sandbox = self.by_id(&known.client.scope, id).ok_or_else(|| {
             self.known().remove(id);
             Error::gone(id)
         })?;
@@ -88,10 +85,10 @@ impl Service {
         })
     }
 
-    /// Returns `true` for the id of a sandbox that has not ended.
-    fn is_there(&self, scope: &Scope, id: &str) -> bool {
-        let found = self.sandboxes.get(scope, id);
-        found.is_ok_and(|sandbox| sandbox.id().as_str() == id)
+    /// Returns the sandbox with this id, if it has not ended. Another one may have got the id as its name since.
+    fn by_id(&self, scope: &Scope, id: &str) -> Option<Arc<Sandbox>> {
+        let found = self.sandboxes.get(scope, id).ok();
+        found.filter(|sandbox| sandbox.id().as_str() == id)
     }
 
     /// Returns what a client knows of a sandbox, with new tokens if it has not asked before.
@@ -104,7 +101,7 @@ impl Service {
         let token = || Token::random().ok_or_else(|| Error::internal("no random bytes".to_owned()));
         let mut all = self.known();
         if !all.contains_key(sandbox.id().as_str()) {
-            all.retain(|id, entry| self.is_there(&entry.scope, id));
+            all.retain(|id, entry| self.by_id(&entry.scope, id).is_some());
         }
         let entry = all.entry(sandbox.id().to_string()).or_insert_with(|| Entry {
             scope: client.scope.clone(),

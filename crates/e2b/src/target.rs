@@ -110,9 +110,9 @@ impl Target {
         split_host(host).map(|(_, _, rest)| rest)
     }
 
-    /// Returns the memory that the body of a request may take, in bytes: 0 for bodies that are passed on as they come.
-    pub fn kept(&self, method: &Method, path: &str) -> usize {
-        let is_passed_on = match self {
+    /// Returns the maximum memory of a request's body, in bytes: 0 for one that is streamed.
+    pub fn max_body_in_memory(&self, method: &Method, path: &str) -> usize {
+        let is_streamed = match self {
             Self::Control => matches!(
                 (method.as_str(), &crate::protocol::parts(path)[..]),
                 ("PUT", ["templates", _, "files", _])
@@ -122,7 +122,7 @@ impl Target {
             Self::Program { .. } | Self::Refused(_) => true,
         };
         match self {
-            _ if is_passed_on => 0,
+            _ if is_streamed => 0,
             Self::Envd(_) if plane_parts(path).last() == Some(&"StreamInput") => rpc::MAX_IN_STREAM,
             _ => body::MAX,
         }
@@ -183,7 +183,7 @@ fn interpreter_operation(method: &Method, path: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the parts of a path of a sandbox's planes, for what is recorded and counted and for what answers alike.
+/// Splits a path of a sandbox's planes. Routing, records and quotas match the same parts.
 pub(crate) fn plane_parts(path: &str) -> Vec<&str> {
     path.strip_prefix('/').unwrap_or(path).split('/').collect()
 }

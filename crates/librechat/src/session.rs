@@ -107,10 +107,9 @@ pub(crate) struct StoredFile {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: String,
-    pub(crate) scope: Scope,
     pub(crate) created: SystemTime,
     disk: Arc<Disk>,
-    content: Mutex<Content>,
+    files: Mutex<BTreeMap<String, StoredFile>>,
 }
 
 /// The unnamed file of a session. It is there while somebody reads it, also when its session has ended.
@@ -126,12 +125,6 @@ impl Disk {
     pub(crate) fn length(&self) -> u64 {
         self.length.load(Ordering::Relaxed)
     }
-}
-
-/// The files of a session.
-#[derive(Debug, Default)]
-struct Content {
-    files: BTreeMap<String, StoredFile>,
 }
 
 /// A file that is read.
@@ -155,23 +148,27 @@ impl Session {
     pub(crate) fn new(scope: &Scope, disk: File) -> Result<Self, Error> {
         Ok(Self {
             id: new_id('s')?,
-            scope: scope.clone(),
             created: SystemTime::now(),
             disk: Arc::new(Disk {
                 scope: scope.clone(),
                 file: disk,
                 length: AtomicU64::new(0),
             }),
-            content: Mutex::default(),
+            files: Mutex::default(),
         })
     }
 
-    fn content(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns its owner.
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.disk.scope
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, StoredFile>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.content().files.is_empty()
+        self.files().is_empty()
     }
 
     pub(crate) fn is_old(&self) -> bool {
@@ -192,7 +189,7 @@ impl Session {
     /// Returns the place of bytes that are about to be written, for which [`Sessions::reserve`] has found room.
     ///
     /// [`Sessions::reserve`]: crate::sessions::Sessions::reserve
-    pub(super) fn reserve(&self, size: u64) -> u64 {
+    pub(crate) fn reserve(&self, size: u64) -> u64 {
         self.disk.length.fetch_add(size, Ordering::Relaxed)
     }
 
@@ -211,7 +208,7 @@ impl Session {
             at,
             stored: SystemTime::now(),
         };
-        self.content().files.insert(id.clone(), file);
+        self.files().insert(id.clone(), file);
         Ok(id)
     }
 
@@ -228,13 +225,13 @@ impl Session {
     }
 
     fn find(&self, file: &str) -> Result<StoredFile, Error> {
-        let found = self.content().files.get(file).cloned();
+        let found = self.files().get(file).cloned();
         found.ok_or_else(|| Error::NoFile(shown(file)))
     }
 
     /// Removes a file. Its bytes go with the session.
     pub(crate) fn remove(&self, file: &str) -> Result<(), Error> {
-        let removed = self.content().files.remove(file);
+        let removed = self.files().remove(file);
         removed.map(drop).ok_or_else(|| Error::NoFile(shown(file)))
     }
 
@@ -253,8 +250,8 @@ impl Session {
     }
 
     pub(crate) fn list(&self) -> Vec<FileInfo> {
-        let content = self.content();
-        let files = content.files.iter();
+        let files = self.files();
+        let files = files.iter();
         files.map(|(id, file)| self.describe(id, file)).collect()
     }
 

@@ -60,49 +60,94 @@ struct Table {
     disks: Vec<Weak<Disk>>,
 }
 
-impl Table {
-    /// Returns the number of bytes of one owner or all, on the disk or about to be there.
-    fn bytes(&self, scope: Option<&Scope>) -> u64 {
-        let disks = self.disks.iter().filter_map(Weak::upgrade);
-        let own = disks.filter(|disk| scope.is_none_or(|scope| *scope == disk.scope));
-        own.map(|disk| disk.length()).sum()
+/// A number of sessions, and their bytes on the disk or about to be there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Used {
+    count: usize,
+    bytes: u64,
+}
+
+impl Used {
+    fn of(lengths: impl Iterator<Item = u64>) -> Self {
+        lengths.fold(Self::default(), |used, bytes| Self {
+            count: used.count + 1,
+            bytes: used.bytes.saturating_add(bytes),
+        })
     }
 
-    fn of<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Arc<Session>> {
-        self.published
+    fn without(self, other: Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(other.count),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    fn exceeds(self, count: usize, bytes: u64) -> bool {
+        self.count > count || self.bytes > bytes
+    }
+}
+
+impl Table {
+    /// Returns what the sessions of one owner or all use, with `bytes` more.
+    fn used(&self, scope: Option<&Scope>, bytes: u64) -> Used {
+        let disks = self.disks.iter().filter_map(Weak::upgrade);
+        let own = disks.filter(|disk| scope.is_none_or(|scope| *scope == disk.scope));
+        let used = Used::of(own.map(|disk| disk.length()));
+        Used {
+            bytes: used.bytes.saturating_add(bytes),
+            ..used
+        }
+    }
+
+    /// Returns the sessions of one owner or all that nobody uses: their end frees their bytes.
+    fn removable(&self, scope: Option<&Scope>) -> impl Iterator<Item = &Session> {
+        let idle = self
+            .published
             .values()
-            .filter(move |session| session.scope == *scope)
+            .filter(|session| Arc::strong_count(session) == 1 && Arc::strong_count(session.disk()) == 1);
+        let own = idle.filter(move |session| scope.is_none_or(|scope| session.scope() == scope));
+        own.map(|session| &**session)
     }
 
     /// Ends old sessions until another `bytes` of an owner are within the bounds. Where that is not enough, ends none.
     fn make_room(&mut self, scope: &Scope, bytes: u64) -> Result<(), Error> {
-        let removable: u64 = self.of(scope).map(|session| session.disk().length()).sum();
-        let kept = self.bytes(Some(scope)).saturating_sub(removable);
-        if kept.saturating_add(bytes) > MAX_BYTES_OF_SCOPE {
-            return Err(Error::Full);
+        for (scope, most, most_bytes) in [
+            (Some(scope), MAX_OF_SCOPE, MAX_BYTES_OF_SCOPE),
+            (None, MAX, MAX_BYTES),
+        ] {
+            let removable = Used::of(self.removable(scope).map(|session| session.disk().length()));
+            if self
+                .used(scope, bytes)
+                .without(removable)
+                .exceeds(most, most_bytes)
+            {
+                return Err(Error::Full);
+            }
         }
         loop {
-            let is_own_full = self.of(scope).count() >= MAX_OF_SCOPE
-                || self.bytes(Some(scope)).saturating_add(bytes) > MAX_BYTES_OF_SCOPE;
-            let is_full = self.published.len() >= MAX || self.bytes(None).saturating_add(bytes) > MAX_BYTES;
-            let owner = match (is_own_full, is_full) {
-                (true, _) => Some(scope.clone()),
-                (false, true) => self.largest(),
-                (false, false) => return Ok(()),
+            let owner = if self
+                .used(Some(scope), bytes)
+                .exceeds(MAX_OF_SCOPE, MAX_BYTES_OF_SCOPE)
+            {
+                Some(scope.clone())
+            } else if self.used(None, bytes).exceeds(MAX, MAX_BYTES) {
+                self.largest()
+            } else {
+                return Ok(());
             };
             let oldest = owner.and_then(|owner| {
-                let oldest = self.of(&owner).min_by_key(|session| session.created);
+                let oldest = self.removable(Some(&owner)).min_by_key(|session| session.created);
                 oldest.map(|session| session.id.clone())
             });
             self.published.remove(&oldest.ok_or(Error::Full)?);
         }
     }
 
-    /// Returns the owner whose published sessions have the most bytes.
+    /// Returns the owner whose removable sessions have the most bytes.
     fn largest(&self) -> Option<Scope> {
         let mut used: BTreeMap<&Scope, u64> = BTreeMap::new();
-        for session in self.published.values() {
-            *used.entry(&session.scope).or_default() += session.disk().length();
+        for session in self.removable(None) {
+            *used.entry(session.scope()).or_default() += session.disk().length();
         }
         let largest = used.into_iter().max_by_key(|(_, bytes)| *bytes);
         largest.map(|(owner, _)| owner.clone())
@@ -137,7 +182,7 @@ impl Sessions {
     /// Returns a place in a session for this number of bytes. Where its owner has too many, the oldest sessions end.
     pub(crate) fn reserve(&self, session: &Session, bytes: u64) -> Result<u64, Error> {
         let mut table = self.all();
-        table.make_room(&session.scope, bytes)?;
+        table.make_room(session.scope(), bytes)?;
         Ok(session.reserve(bytes))
     }
 
@@ -151,7 +196,7 @@ impl Sessions {
     /// Returns a session of a scope.
     pub(crate) fn session(&self, scope: &Scope, id: &str) -> Result<Arc<Session>, Error> {
         let found = self.all().published.get(id).cloned();
-        let own = found.filter(|session| session.scope == *scope && !session.is_old());
+        let own = found.filter(|session| session.scope() == scope && !session.is_old());
         own.ok_or_else(|| Error::NoSession(shown(id)))
     }
 
@@ -195,7 +240,7 @@ impl Sessions {
 
     /// Removes the sessions of an owner.
     pub(crate) fn clear(&self, scope: &Scope) {
-        self.all().published.retain(|_, session| session.scope != *scope);
+        self.all().published.retain(|_, session| session.scope() != scope);
     }
 
     pub(crate) fn close(&self) {
@@ -228,4 +273,77 @@ fn store(session: &Session, media_type: &str, body: &[u8], mut at: u64) -> Resul
         at += bytes.len() as u64;
     }
     Ok(stored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Publishes a session with this number of bytes, if there is room.
+    fn add(table: &mut Table, owner: &str, bytes: u64) -> Result<Arc<Session>, Error> {
+        let owner: Scope = owner.parse().unwrap();
+        let session = Arc::new(Session::new(&owner, tempfile::tempfile().unwrap()).unwrap());
+        table.disks.push(Arc::downgrade(session.disk()));
+        table.make_room(&owner, bytes)?;
+        session.reserve(bytes);
+        table.published.insert(session.id.clone(), Arc::clone(&session));
+        Ok(session)
+    }
+
+    fn count(table: &Table, owner: &str) -> usize {
+        let owner: Scope = owner.parse().unwrap();
+        table
+            .published
+            .values()
+            .filter(|session| *session.scope() == owner)
+            .count()
+    }
+
+    #[test]
+    fn the_oldest_sessions_of_an_owner_make_room() {
+        let mut table = Table::default();
+        let first = add(&mut table, "ann", 400 * MIB).unwrap().id.clone();
+        add(&mut table, "ann", 400 * MIB).unwrap();
+        add(&mut table, "bob", 1000 * MIB).unwrap();
+        add(&mut table, "ann", 400 * MIB).unwrap();
+        assert!(!table.published.contains_key(&first));
+        assert_eq!((count(&table, "ann"), count(&table, "bob")), (2, 1));
+        for _ in 0..2 * MAX_OF_SCOPE {
+            add(&mut table, "eve", 0).unwrap();
+        }
+        assert_eq!(count(&table, "eve"), MAX_OF_SCOPE);
+        assert_eq!(count(&table, "ann"), 2);
+    }
+
+    #[test]
+    fn what_does_not_fit_ends_no_session() {
+        let mut table = Table::default();
+        add(&mut table, "ann", 600 * MIB).unwrap();
+        assert!(matches!(
+            add(&mut table, "ann", MAX_BYTES_OF_SCOPE + 1),
+            Err(Error::Full)
+        ));
+        assert_eq!(count(&table, "ann"), 1);
+        // The bytes of a session that somebody reads stay, so that its end would free none.
+        let read = add(&mut table, "bob", 600 * MIB).unwrap();
+        assert!(matches!(add(&mut table, "bob", 600 * MIB), Err(Error::Full)));
+        assert_eq!(count(&table, "bob"), 1);
+        table.published.remove(&read.id);
+        assert!(matches!(add(&mut table, "bob", 600 * MIB), Err(Error::Full)));
+        drop(read);
+        add(&mut table, "bob", 600 * MIB).unwrap();
+    }
+
+    #[test]
+    fn where_all_are_full_the_largest_owner_makes_room() {
+        let mut table = Table::default();
+        for number in 0..8 {
+            add(&mut table, &format!("large{number}"), MAX_BYTES_OF_SCOPE / 2).unwrap();
+            add(&mut table, &format!("large{number}"), MAX_BYTES_OF_SCOPE / 2).unwrap();
+        }
+        add(&mut table, "small", MIB).unwrap();
+        assert_eq!((count(&table, "small"), table.published.len()), (1, 16));
+    }
 }

@@ -84,10 +84,10 @@ pub struct HostSettings {
     pub obeyed: ObeyedPlaces,
 }
 
-/// Places whose files Ringfence or programs of the host obey: what the fence protects from programs, no line with a star writes.
+/// Places beyond the policy's names whose files Ringfence or programs of the host obey. No line that a star allows writes there.
 #[derive(Debug, Clone)]
 pub struct ObeyedPlaces {
-    /// Files and directories that the configuration names, and those of it, without links.
+    /// Files and directories that the configuration names, and its own files, without links.
     pub trusted: Vec<PathBuf>,
     /// Protected names (`permissions.filesystem.protected`).
     pub protected: Protected,

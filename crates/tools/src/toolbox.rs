@@ -42,6 +42,7 @@ pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub use parts::{CodeLimits, CodeSettings, Parts};
 pub(crate) use review::ReviewInfo;
 pub use sandbox::SandboxSettings;
+pub use schema::{ADVICE, wrong_arguments};
 pub use tool::{Answer, Clock, Definition, Effects, ModelView, Picture, Tool};
 
 use deadline_extension::{DeadlineExtension, End, about};

@@ -25,6 +25,8 @@ use crate::known::Opened;
 use crate::rpc::{self, Code, Frames, RpcError};
 use crate::token::header;
 
+/// Maximum length of a tag, in bytes: the server keeps it while the process runs.
+const MAX_TAG: usize = 1024;
 /// Time without output after which a stream says that it lives, unless the client asks for another.
 const KEEPALIVE: Duration = Duration::from_secs(90);
 
@@ -197,6 +199,10 @@ async fn start(opened: Opened, user: User, request: Request) -> Result<Response,
         tag,
         stdin,
     } = rpc::framed(request).await?;
+    if let Some(tag) = tag.as_ref().filter(|tag| tag.len() > MAX_TAG) {
+        let message = format!("`tag` has at most {MAX_TAG} bytes, got {}", tag.len());
+        return Err(RpcError::new(Code::InvalidArgument, &message));
+    }
     let cwd = match config.cwd.as_deref().filter(|cwd| !cwd.is_empty()) {
         Some(cwd) => Some(user.absolute(&opened.sandbox, cwd).await?),
         None => None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use ringfence_sandbox::Sandbox;
-use ringfence_sandbox::process::shortened;
+use ringfence_sandbox::process::{SHOWN, shortened};
 use serde::{Deserialize, Serialize};
 
 /// Processes with what their clients said of them, by process id.
@@ -29,9 +29,6 @@ pub(super) struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cwd: Option<String>,
 }
-
-/// Bytes of the words of a program, and of its variables, that are kept to be shown.
-const SHOWN: usize = 16 * 1024;
 
 impl Config {
     /// Returns what is shown of it: without the variables if they are large, and the last words if they are many.

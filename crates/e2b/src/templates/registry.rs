@@ -25,7 +25,7 @@ const MAX_ENTRY: usize = 2 * 1024;
 /// Bytes of files that wait to be built, of one owner and of all.
 const MAX_FILES_OF_SCOPE: u64 = 512 << 20;
 const MAX_FILES: u64 = 4 << 30;
-/// Uploads of one owner, and of all, at a time: a slow one holds up its owner alone.
+/// Uploads of one owner, and of all, at a time: a slow client fills its owner's part alone.
 const MAX_UPLOADS_OF_SCOPE: usize = 4;
 const MAX_UPLOADS: usize = 64;
 
@@ -37,17 +37,17 @@ pub(crate) struct Templates {
     pub(super) all: Arc<Mutex<BTreeMap<String, Template>>>,
     pub(super) tasks: Mutex<JoinSet<()>>,
     /// Owners of the uploads under way.
-    receiving: Mutex<Vec<Scope>>,
+    uploading: Mutex<Vec<Scope>>,
 }
 
 /// An upload under way.
 #[derive(Debug)]
-pub(super) struct Receiving<'a> {
+pub(super) struct UploadSlot<'a> {
     all: &'a Mutex<Vec<Scope>>,
     owner: Scope,
 }
 
-impl<'a> Receiving<'a> {
+impl<'a> UploadSlot<'a> {
     fn begin(all: &'a Mutex<Vec<Scope>>, owner: &Scope) -> Option<Self> {
         let mut owners = lock(all);
         let own = owners.iter().filter(|other| *other == owner).count();
@@ -60,7 +60,7 @@ impl<'a> Receiving<'a> {
     }
 }
 
-impl Drop for Receiving<'_> {
+impl Drop for UploadSlot<'_> {
     fn drop(&mut self) {
         let mut owners = lock(self.all);
         if let Some(index) = owners.iter().position(|owner| *owner == self.owner) {
@@ -119,7 +119,7 @@ impl Templates {
             images,
             all: Arc::default(),
             tasks: Mutex::default(),
-            receiving: Mutex::default(),
+            uploading: Mutex::default(),
         }
     }
 
@@ -177,9 +177,9 @@ impl Templates {
     }
 
     /// Takes the right to receive one more file of an owner.
-    pub(super) fn receive(&self, scope: &Scope) -> Result<Receiving<'_>, Error> {
-        let receiving = Receiving::begin(&self.receiving, scope);
-        let receiving = receiving
+    pub(super) fn receive(&self, scope: &Scope) -> Result<UploadSlot<'_>, Error> {
+        let uploading = UploadSlot::begin(&self.uploading, scope);
+        let uploading = uploading
             .ok_or_else(|| Error::busy("too many files are sent at a time: try again later".to_owned()))?;
         let all = self.lock();
         let (mut own, mut total) = (0, 0);
@@ -193,7 +193,7 @@ impl Templates {
                 "{} MiB of your files wait to be built: build their templates first",
                 own >> 20
             ))),
-            false => Ok(receiving),
+            false => Ok(uploading),
         }
     }
 
@@ -269,10 +269,10 @@ mod tests {
     fn slow_uploads_hold_up_their_owner_alone() {
         let all = Mutex::default();
         let [ann, bob]: [Scope; 2] = ["ann", "bob"].map(|name| name.parse().unwrap());
-        let slow: Vec<_> = std::iter::from_fn(|| Receiving::begin(&all, &ann)).collect();
+        let slow: Vec<_> = std::iter::from_fn(|| UploadSlot::begin(&all, &ann)).collect();
         assert_eq!(slow.len(), MAX_UPLOADS_OF_SCOPE);
-        assert!(Receiving::begin(&all, &bob).is_some());
+        assert!(UploadSlot::begin(&all, &bob).is_some());
         drop(slow);
-        assert!(Receiving::begin(&all, &ann).is_some());
+        assert!(UploadSlot::begin(&all, &ann).is_some());
     }
 }

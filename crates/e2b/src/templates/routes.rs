@@ -1,21 +1,20 @@
 //! Routes of templates.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::{Query, Request};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ringfence_policy::{Bytes, Cpus};
-use ringfence_sandbox::process::shortened;
 use ringfence_sandbox::{SandboxId, SandboxLimits, SandboxName, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::build::{Base, Build, Step};
 use super::files::{self, Archive, Upload};
-use super::registry::{Status, Template, Templates, not_open};
+use super::registry::{Status, Template, Templates, lock, not_open};
 use super::tags;
 use crate::body::{self, Described};
 use crate::client::{Client, KeyEnd};
@@ -32,8 +31,6 @@ const MAX_CPUS: f64 = 4.0;
 /// Entries of a log in one answer, as E2B has it.
 const PAGE: usize = 100;
 const MAX_STEPS: usize = 256;
-/// Bytes of a step that its record shows.
-const SHOWN: usize = 1024;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -70,12 +67,10 @@ struct NewStep {
 }
 
 impl NewStep {
-    /// Returns what the record of a build shows: of variables the names, for most values are credentials.
+    /// Returns what the record of a build shows. Of variables only the names: values may be credentials.
     fn shown(&self) -> Value {
-        let shown = match self.kind.as_str() {
-            "ENV" => self.args.iter().step_by(2).cloned().collect(),
-            _ => shortened(&self.args, SHOWN),
-        };
+        let every = if self.kind == "ENV" { 2 } else { 1 };
+        let shown: Vec<&String> = self.args.iter().step_by(every).collect();
         json!([self.kind, shown])
     }
 }
@@ -272,7 +267,7 @@ async fn upload(
     if !is_known {
         return Err(Error::not_found("no files with this hash are waited for"));
     }
-    let _receiving = service.templates.receive(&client.scope)?;
+    let _slot = service.templates.receive(&client.scope)?;
     let archive = Archive::receive(&service.sandboxes, request).await?;
     service.templates.with(&client.scope, id, |template| {
         if let Some(upload) = template.uploads.get_mut(hash) {
@@ -441,7 +436,7 @@ fn status(
 
 impl Templates {
     fn spawn(&self, build: Build, key_end: KeyEnd) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(build.run(key_end));
     }

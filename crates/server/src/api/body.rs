@@ -9,7 +9,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use ringfence_policy::json::most_values;
+use ringfence_policy::json::{MAX_VALUES, SMALL, most_values};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
@@ -19,12 +19,6 @@ use super::error::{ApiError, Reason};
 
 /// Timeout for a body to arrive: a client that sends nothing must not hold its connection.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Maximum size of a body that is parsed at once: it takes about a millisecond.
-const SMALL: usize = 64 * 1024;
-
-/// Maximum number of values of a large body: each takes many times its bytes once it is parsed.
-pub(super) const MAX_VALUES: usize = 1 << 17;
 
 /// Parses and renders large bodies.
 static LARGE: BlockingThreads = BlockingThreads::new(2);
@@ -102,7 +96,7 @@ pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
     Ok(None)
 }
 
-/// Parses JSON of at most so many values that must be an object: a list of its members' values would be parsed as one, too.
+/// Parses a JSON object of at most `most` values. A list is refused: serde takes one for a struct.
 pub(super) fn parse_object<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, ApiError> {
     match bytes.trim_ascii_start().first() {
         Some(b'[') => Err(ApiError::new(
@@ -124,7 +118,7 @@ pub(super) fn check_values(bytes: &[u8], most: usize) -> Result<(), ApiError> {
     match bytes.len() > SMALL && most_values(bytes) > most {
         true => Err(ApiError::new(
             Reason::LimitExceeded,
-            format!("the body has more than {most} values"),
+            format!("the body has more than {most} values and names of members"),
             "send less at once",
         )),
         false => Ok(()),
@@ -146,7 +140,7 @@ fn parse_of_values<T: DeserializeOwned>(bytes: &[u8], most: usize) -> Result<T, 
     Ok(parsed)
 }
 
-const SCHEMA_HINT: &str = "GET /openapi.json describes the body";
+pub(super) const SCHEMA_HINT: &str = "GET /openapi.json describes the body";
 
 fn malformed(error: &serde_json::Error) -> ApiError {
     ApiError::new(
@@ -170,7 +164,7 @@ fn mismatch(path: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns an error of serde's in JSON's words for types, where it has Rust's.
+/// Renames Rust's types in an error of serde's to JSON's.
 fn plain(text: &str) -> String {
     let text = text
         .replacen("invalid type: map,", "invalid type: object,", 1)

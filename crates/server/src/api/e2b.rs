@@ -184,10 +184,8 @@ async fn within_quota(
 
 /// Takes the part of the memory for bodies that a request's may fill, before it is read.
 fn share(api: &Api, target: &Target, client: &Client, request: &Request) -> Result<BodyShare, ApiError> {
-    let most = target.kept(request.method(), request.uri().path());
-    let announced = usize::try_from(guard::announced(request.headers())).unwrap_or(most);
-    let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
-    let kept = if is_chunked { most } else { announced.min(most) };
+    let max = target.max_body_in_memory(request.method(), request.uri().path());
+    let kept = guard::reserved(request.headers(), max);
     let account = api.keys.allowance_of(&client.name).account;
     api.bodies.take_for(&account, kept)
 }

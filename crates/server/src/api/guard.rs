@@ -478,20 +478,23 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
 }
 
 impl Check {
-    /// Returns the memory to reserve for the body, in bytes: its `Content-Length`, the route's limit if it is chunked, or 0 if
-    /// the body is streamed.
+    /// Returns the memory to reserve for the body, in bytes; 0 if the route streams it.
     fn kept(&self, headers: &HeaderMap) -> usize {
-        match self.max.filter(|max| *max <= MAX_OF_CLIENT) {
-            None => 0,
-            Some(max) if headers.contains_key(header::TRANSFER_ENCODING) => max,
-            // At most `max`, which has been checked.
-            Some(_) => announced(headers) as usize,
-        }
+        let max = self.max.filter(|max| *max <= MAX_OF_CLIENT);
+        max.map_or(0, |max| reserved(headers, max))
+    }
+}
+
+/// Returns the memory to reserve for a body of at most `max` bytes: its `Content-Length`, or all if it is chunked.
+pub(super) fn reserved(headers: &HeaderMap, max: usize) -> usize {
+    match headers.contains_key(header::TRANSFER_ENCODING) {
+        true => max,
+        false => usize::try_from(announced(headers)).map_or(max, |size| size.min(max)),
     }
 }
 
 /// Returns the size of the body that a request announces: one that is too large is refused before it arrives.
-pub(super) fn announced(headers: &HeaderMap) -> u64 {
+fn announced(headers: &HeaderMap) -> u64 {
     let length = single(headers, header::CONTENT_LENGTH.as_str());
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }

@@ -104,7 +104,7 @@ pub fn shown_id(id: &str) -> String {
     }
 }
 
-/// Returns the id of a key, of which the id or the whole is given. Any other text is returned as it is.
+/// Returns the id in a whole key. Any other text is returned as it is.
 pub fn public_id(key: &str) -> &str {
     let parts = key.split_at_checked(PREFIX.len() + ID_DIGITS);
     match parts.map(|(id, secret)| (id, secret.strip_prefix('_'))) {

@@ -27,6 +27,7 @@ use crate::mcp::session::{
     is_version,
 };
 use ringfence_http::single;
+use ringfence_policy::json::MAX_VALUES;
 use sessions::{InUse, RIGHT};
 
 const SESSION: &str = "mcp-session-id";
@@ -125,7 +126,7 @@ async fn post(
         return Err(body::too_large(MAX_FIRST));
     }
     let parsed = body::off_thread(bytes, |bytes| {
-        body::check_values(bytes, body::MAX_VALUES)?;
+        body::check_values(bytes, MAX_VALUES)?;
         Incoming::parse(bytes).map_err(Into::into)
     })
     .await?;

@@ -1,4 +1,4 @@
-//! Queries whose parameters a route knows.
+//! Rejection of unknown query parameters.
 
 use axum::extract::{Query, Request, State};
 use axum::middleware::Next;
@@ -9,13 +9,13 @@ use super::route::{Parameter, Place, Route};
 
 /// The parameters that a route takes.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct AllowedParameters {
     parameters: &'static [Parameter],
     /// Set where the server's own user may ask on behalf of another one, by `user`.
     takes_user: bool,
 }
 
-impl Known {
+impl AllowedParameters {
     /// Returns the parameters of a route. `None` for routes outside of `/v1/`: they speak protocols of others, whose clients may
     /// send more.
     pub(super) fn of(route: &Route) -> Option<Self> {
@@ -30,12 +30,13 @@ impl Known {
     fn names(self) -> impl Iterator<Item = (&'static str, bool)> {
         let in_query = self.parameters.iter();
         let in_query = in_query.filter(|parameter| parameter.place != Place::Header);
-        in_query.map(|parameter| (parameter.name, parameter.place == Place::Prefix))
+        let names = in_query.map(|parameter| (parameter.name, parameter.place == Place::Prefix));
+        names.chain(self.takes_user.then_some(("user", false)))
     }
 
     fn has(self, name: &str) -> bool {
         let is = |(known, begins): (&str, bool)| name == known || begins && name.starts_with(known);
-        self.names().any(is) || self.takes_user && name == "user"
+        self.names().any(is)
     }
 
     fn error(self, unknown: &str) -> ApiError {
@@ -50,12 +51,16 @@ impl Known {
 }
 
 /// Refuses a query with a parameter that the route does not know: a mistyped filter would select everything.
-pub(super) async fn check(State(known): State<Known>, request: Request, next: Next) -> Response {
-    // A query that cannot be parsed is told by the route that reads it.
+pub(super) async fn check(
+    State(allowed): State<AllowedParameters>,
+    request: Request,
+    next: Next,
+) -> Response {
+    // A query that cannot be parsed is refused by the route that reads it.
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(request.uri());
     let Query(pairs) = pairs.unwrap_or_default();
-    match pairs.iter().find(|(name, _)| !known.has(name)) {
-        Some((unknown, _)) => known.error(unknown).into_response(),
+    match pairs.iter().find(|(name, _)| !allowed.has(name)) {
+        Some((unknown, _)) => allowed.error(unknown).into_response(),
         None => next.run(request).await,
     }
 }

@@ -8,6 +8,7 @@ use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_policy::{ExecutionResult, RemoteRequest};
+use ringfence_tools::toolbox::{ADVICE, wrong_arguments};
 use serde_json::Value;
 
 use super::content::Content;
@@ -40,12 +41,11 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// Describes wrong arguments as a wrong body: the tool has no name in this route.
 pub(super) fn of_body(error: ApiError) -> ApiError {
-    let of_tool = format!("the arguments of `{TOOL}` are not right");
-    match error.message().strip_prefix(&of_tool) {
+    match error.message().strip_prefix(&wrong_arguments(TOOL)) {
         Some(rest) => {
             let message = format!("the body does not match the schema{rest}");
             let hint = match error.hint() {
-                hint if hint.contains("the tool's schema") => "GET /openapi.json describes the body",
+                ADVICE => body::SCHEMA_HINT,
                 hint => hint,
             };
             ApiError::new(error.reason(), message, hint)

@@ -60,11 +60,11 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             max,
         };
         let replays = route.replays();
-        let known = query::Known::of(&route);
+        let allowed = query::AllowedParameters::of(&route);
         let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
         let handler = (route.handler)(filter);
-        let handler = match known {
-            Some(known) => handler.route_layer(from_fn_with_state(known, query::check)),
+        let handler = match allowed {
+            Some(allowed) => handler.route_layer(from_fn_with_state(allowed, query::check)),
             None => handler,
         };
         let handler = match route.recorded {

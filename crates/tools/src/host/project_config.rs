@@ -9,8 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::trust::project_files as contents;
-use ringfence_exec::trust::{Ledger, glob};
+use ringfence_exec::trust::{Ledger, glob, project_files};
 use ringfence_policy::cascade::{Decision, Effect};
 
 use super::line_directory::real;
@@ -78,13 +77,13 @@ type Check = fn(&str) -> bool;
 
 /// Programs, with a file whose contents decide, in the directory where they run or above it.
 const CONTENTS: &[(&[&str], &str, Check)] = &[
-    (PACKAGES, "package.json", contents::is_plain_package),
+    (PACKAGES, "package.json", project_files::is_plain_package),
     (
         &["pnpm", "pnpx", "corepack"],
         "pnpm-workspace.yaml",
-        contents::is_plain_workspace,
+        project_files::is_plain_workspace,
     ),
-    (&["uv", "uvx"], "pyproject.toml", contents::is_plain_project),
+    (&["uv", "uvx"], "pyproject.toml", project_files::is_plain_project),
 ];
 
 /// Programs that read the settings of the git repository they run in.
@@ -180,8 +179,8 @@ fn named_compose(line: &str, directory: &Path, home: Option<&Path>) -> Option<Pa
     let files = words.iter().map(|word| directory.join(word));
     let mut files = files.filter(|path| is_there(path) && !path.is_dir());
     let is_clear = |text: String| {
-        !contents::composes_elsewhere(&text)
-            && contents::variable_files(&text).is_some_and(|files| files.is_empty())
+        !project_files::composes_elsewhere(&text)
+            && project_files::variable_files(&text).is_some_and(|files| files.is_empty())
     };
     files.find_map(|file| match text(&file).is_some_and(is_clear) {
         true => compose(file.parent()?),
@@ -199,8 +198,9 @@ fn compose(directory: &Path) -> Option<PathBuf> {
         ".env",
     ];
     let is_clear = |path: &PathBuf| {
-        text(path)
-            .is_some_and(|text| !contents::composes_elsewhere(&text) && !reads_elsewhere(&text, directory))
+        text(path).is_some_and(|text| {
+            !project_files::composes_elsewhere(&text) && !reads_elsewhere(&text, directory)
+        })
     };
     files.iter().find_map(|file| {
         let all = glob::expand(&directory.join(file), MAX_COMPOSE);
@@ -215,7 +215,7 @@ fn compose(directory: &Path) -> Option<PathBuf> {
 fn reads_elsewhere(text: &str, directory: &Path) -> bool {
     let top = real(directory).unwrap_or_else(|| directory.to_path_buf());
     let inside = |name: &String| real(&directory.join(name)).is_none_or(|path| path.starts_with(&top));
-    contents::variable_files(text).is_none_or(|files| !files.iter().all(inside))
+    project_files::variable_files(text).is_none_or(|files| !files.iter().all(inside))
 }
 
 /// Maximum number of compose files examined.

@@ -83,9 +83,17 @@ pub(crate) fn check(
     let hint = wrong.and_then(|path| described(schema, &path));
     Err(ToolError::new(
         ErrorKind::InvalidArguments,
-        format!("the arguments of `{tool}` are not right: {}", told.join("; ")),
+        format!("{}: {}", wrong_arguments(tool), told.join("; ")),
         hint.unwrap_or_else(|| format!("write an object with these members: {}", members(schema))),
     ))
+}
+
+/// Advice where arguments have the form of the schema, and cannot be read all the same.
+pub const ADVICE: &str = "correct the arguments; the tool's schema says what each takes";
+
+/// Returns the beginning of the message about wrong arguments of a tool; a colon and what is wrong follow.
+pub fn wrong_arguments(tool: &str) -> String {
+    format!("the arguments of `{tool}` are not right")
 }
 
 fn words(error: &ValidationError<'_>) -> String {

@@ -216,8 +216,8 @@ impl Definition {
                     let arguments = T::Arguments::deserialize(arguments).map_err(|error| {
                         ToolError::new(
                             ErrorKind::InvalidArguments,
-                            format!("the arguments of `{}` are not right: {error}", T::NAME),
-                            "correct the arguments; the tool's schema says what each takes",
+                            format!("{}: {error}", schema::wrong_arguments(T::NAME)),
+                            schema::ADVICE,
                         )
                     })?;
                     T::call(call, arguments).await

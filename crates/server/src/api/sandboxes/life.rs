@@ -295,13 +295,7 @@ impl CreateSandbox {
     }
 
     fn checked(self, is_owner: bool, snapshot: Option<&SnapshotInfo>) -> Result<NewSandbox, ApiError> {
-        let invalid = |message: String| {
-            ApiError::new(
-                Reason::InvalidArguments,
-                message,
-                "GET /openapi.json describes the body",
-            )
-        };
+        let invalid = |message: String| ApiError::new(Reason::InvalidArguments, message, body::SCHEMA_HINT);
         let limits = self.limits(snapshot);
         let fence = self.fence(snapshot);
         if !is_owner {
