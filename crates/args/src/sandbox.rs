@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ringfence_policy::{Bytes, Cpus, EnvName, Language, Pids, Timeout};
+use ringfence_policy::{Bytes, Cpus, EnvName, HostPattern, Language, Pids, Timeout};
+use ringfence_sandbox::SandboxName;
 
 use super::scoped::{ScopedListArgs, ScopedOptions};
 use super::setup::EngineArg;
@@ -92,7 +93,7 @@ pub struct SandboxCreateArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
     /// The name; with a template 1 to 40 of `a-z`, `0-9` and `-` (default: none; with a template an unused one).
-    #[arg(long, value_name = "NAME", value_parser = values::name)]
+    #[arg(long, value_name = "NAME", value_parser = values::checked::<SandboxName>)]
     pub name: Option<String>,
     /// The runtime: local, docker or podman (default: local).
     #[arg(long, value_name = "NAME", conflicts_with = "engine")]
@@ -112,7 +113,7 @@ pub struct SandboxCreateArgs {
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::disk::parse)]
     pub disk: Option<Bytes>,
     /// Allow connections to this host; may be repeated. Not with a template, which has them.
-    #[arg(long, value_name = "HOST", value_parser = values::host)]
+    #[arg(long, value_name = "HOST", value_parser = values::checked::<HostPattern>)]
     pub allow_host: Vec<String>,
     /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not with a template.
     #[arg(long)]
@@ -303,7 +304,7 @@ pub struct SandboxForkArgs {
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = values::number::<1, 16>)]
     pub count: u32,
     /// Name of the new sandbox (default: none). Not with several.
-    #[arg(long = "name", value_name = "NAME", conflicts_with = "count", value_parser = values::name)]
+    #[arg(long = "name", value_name = "NAME", conflicts_with = "count", value_parser = values::checked::<SandboxName>)]
     pub new_name: Option<String>,
 }
 
@@ -326,7 +327,7 @@ pub struct SnapshotCreateArgs {
     /// The sandbox.
     pub sandbox: String,
     /// The name of the snapshot (default: none).
-    #[arg(long, value_name = "NAME", value_parser = values::name)]
+    #[arg(long, value_name = "NAME", value_parser = values::checked::<SandboxName>)]
     pub name: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub struct ScopedOptions {
 pub struct ScopedListArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
-    /// Print names only, one a line; of what has none its ID.
+    /// Print names only, one a line; the ID of what has no name.
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
 }

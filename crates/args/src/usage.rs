@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// The format of errors on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorForm {
+pub enum ErrorFormat {
     /// None: people read standard error.
     Text,
     /// One JSON object, `{"error": {…}}`.
@@ -16,7 +16,7 @@ pub enum ErrorForm {
     Lines,
 }
 
-impl ErrorForm {
+impl ErrorFormat {
     /// Returns the format that a command line, valid or not, asks for.
     pub fn of(arguments: &[OsString]) -> Self {
         let own = arguments.iter().skip(1).map(|argument| argument.to_str());
@@ -24,9 +24,9 @@ impl ErrorForm {
             .map_while(|argument| Some(argument.unwrap_or_default()).filter(|own| *own != "--"))
             .collect();
         let has = |flag: &str| own.contains(&flag);
-        match commands_of(&own)[..] {
+        match positionals(&own)[..] {
             ["run", ..] if has("--json-stream") => Self::Lines,
-            ["sandbox", "events", ..] if has("--json") => Self::Lines,
+            ["sandbox", "events" | "stats", ..] | ["audit", "tail", ..] if has("--json") => Self::Lines,
             [_, ..] if has("--json") => Self::Json,
             _ => Self::Text,
         }
@@ -34,7 +34,7 @@ impl ErrorForm {
 }
 
 /// Returns the arguments that are neither options nor the values of global ones, the command first.
-fn commands_of<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+fn positionals<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = arguments.iter();
     let mut words = Vec::new();
     while let Some(argument) = arguments.next() {
@@ -48,7 +48,7 @@ fn commands_of<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Returns a hint for a usage error, and removes clap's own suggestion where it leads astray.
-pub fn hint(error: &mut clap::Error) -> Option<Cow<'static, str>> {
+pub fn usage_hint(error: &mut clap::Error) -> Option<Cow<'static, str>> {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string);
     let usage = Usage::parse(&usage.unwrap_or_default());
     let hint = usage.hint(error);
@@ -91,7 +91,9 @@ impl Usage {
         let commands: Vec<&str> = self.commands.iter().map(String::as_str).collect();
         match (&commands[..], error.kind()) {
             ([] | ["sandbox"], ErrorKind::InvalidSubcommand) => command_hint(argument(error)?).map(Cow::from),
-            (["sandbox", "run"], ErrorKind::ArgumentConflict) => Some(CODE_ARGUMENTS.into()),
+            (["sandbox", "run"], ErrorKind::ArgumentConflict) if has_arguments(error) => {
+                Some(CODE_ARGUMENTS.into())
+            }
             (_, ErrorKind::UnknownArgument) => self.argument_hint(&commands, argument(error)?),
             _ => None,
         }
@@ -121,6 +123,16 @@ const BEHIND: &str = "write a command, or the arguments of a program, after `--`
 
 const CODE_ARGUMENTS: &str = "code that a sandbox keeps takes no arguments: copy the file with `ringfence sandbox cp`, and run \
      it with them as a command, as in `ringfence sandbox exec NAME -- python3 FILE ARG`";
+
+/// Returns `true` for a conflict of code with words behind it.
+fn has_arguments(error: &clap::Error) -> bool {
+    let named = error
+        .context()
+        .filter(|(kind, _)| matches!(kind, ContextKind::InvalidArg | ContextKind::PriorArg));
+    let named: Vec<String> = named.map(|(_, value)| value.to_string()).collect();
+    let names = |part: &str| named.iter().any(|name| name.contains(part));
+    names("COMMAND") && (names("FILE") || names("--code"))
+}
 
 /// Returns the unknown command or argument of an error.
 fn argument(error: &clap::Error) -> Option<&str> {
@@ -165,30 +177,33 @@ mod tests {
     #[test]
     fn the_form_is_known_whether_the_command_line_is_right_or_not() {
         for (line, expected) in [
-            ("run --json -c 1", ErrorForm::Json),
-            ("run -c 1 --json --no-such", ErrorForm::Json),
-            ("--config a.toml --color=never run --json x.py", ErrorForm::Json),
-            ("run --json-stream x.py", ErrorForm::Lines),
-            ("tool --json shell", ErrorForm::Json),
-            ("tool --json-stream shell", ErrorForm::Text),
-            ("run x.py -- --json", ErrorForm::Text),
-            ("sandbox run x --json", ErrorForm::Json),
-            ("sandbox exec x -- ls --json", ErrorForm::Text),
-            ("sandbox events x --json", ErrorForm::Lines),
-            ("--config run doctor --json", ErrorForm::Json),
-            ("--json", ErrorForm::Text),
-            ("", ErrorForm::Text),
+            ("run --json -c 1", ErrorFormat::Json),
+            ("run -c 1 --json --no-such", ErrorFormat::Json),
+            ("--config a.toml --color=never run --json x.py", ErrorFormat::Json),
+            ("run --json-stream x.py", ErrorFormat::Lines),
+            ("tool --json shell", ErrorFormat::Json),
+            ("tool --json-stream shell", ErrorFormat::Text),
+            ("run x.py -- --json", ErrorFormat::Text),
+            ("sandbox run x --json", ErrorFormat::Json),
+            ("sandbox exec x -- ls --json", ErrorFormat::Text),
+            ("sandbox events x --json", ErrorFormat::Lines),
+            ("sandbox stats x --json", ErrorFormat::Lines),
+            ("audit tail --json", ErrorFormat::Lines),
+            ("audit verify --json", ErrorFormat::Json),
+            ("--config run doctor --json", ErrorFormat::Json),
+            ("--json", ErrorFormat::Text),
+            ("", ErrorFormat::Text),
         ] {
             let words = ["ringfence"].into_iter().chain(line.split_whitespace());
             let arguments: Vec<OsString> = words.map(OsString::from).collect();
-            assert_eq!(ErrorForm::of(&arguments), expected, "{line}");
+            assert_eq!(ErrorFormat::of(&arguments), expected, "{line}");
         }
     }
 
     /// Returns the error of a command line as it is printed, and its hint.
     fn explained(line: &str) -> (String, String) {
         let mut error = crate::Cli::try_parse_from(line.split(' ')).unwrap_err();
-        let hint = hint(&mut error).unwrap_or_default().into_owned();
+        let hint = usage_hint(&mut error).unwrap_or_default().into_owned();
         (error.to_string(), hint)
     }
 
@@ -216,6 +231,8 @@ mod tests {
             ("sandbox logs --tail 5 lab", "tail(1)"),
             ("sandbox run lab a.py one", CODE_ARGUMENTS),
             ("sandbox run lab a.py -- one", CODE_ARGUMENTS),
+            ("sandbox run lab --timeout 1s --timeout 2s -c 1", ""),
+            ("sandbox run lab -c 1 a.py", ""),
         ] {
             let (text, hint) = explained(&format!("ringfence {line}"));
             assert_eq!(hint.is_empty(), expected.is_empty(), "{line}: {hint}");

@@ -1,7 +1,8 @@
 //! Values of arguments, checked before a command acts.
 
-use ringfence_policy::{EnvName, HostPattern};
-use ringfence_sandbox::SandboxName;
+use std::str::FromStr;
+
+use ringfence_policy::EnvName;
 
 /// Parses a variable of a program's environment.
 pub(crate) fn variable(text: &str) -> Result<(EnvName, String), String> {
@@ -24,20 +25,10 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Checks a host of an allowlist.
-pub(crate) fn host(text: &str) -> Result<String, String> {
-    match text.parse::<HostPattern>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Checks the name of a sandbox or snapshot to be made.
-pub(crate) fn name(text: &str) -> Result<String, String> {
-    match text.parse::<SandboxName>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+/// Checks that a text is a `T`, and returns it as it is.
+pub(crate) fn checked<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
+    let parsed = text.parse::<T>();
+    parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Parses a whole number from `MIN` to `MAX`.

@@ -6,20 +6,20 @@ use ringfence::{Configuration, Environment};
 use ringfence_exec::local::Log;
 
 use crate::ui::Ui;
-use ringfence_args::{ErrorForm, GlobalArgs};
+use ringfence_args::{ErrorFormat, GlobalArgs};
 
 /// The state of all commands.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) ui: Ui,
     /// Format of errors on standard output.
-    pub(crate) form: ErrorForm,
+    pub(crate) form: ErrorFormat,
     library: ringfence::Context,
 }
 
 impl Context {
     /// Creates the context of a command line.
-    pub(crate) fn new(environment: Environment, global: GlobalArgs, form: ErrorForm) -> Self {
+    pub(crate) fn new(environment: Environment, global: GlobalArgs, form: ErrorFormat) -> Self {
         let ui = Ui::new(global.color, &environment);
         let log = Log::new(move |warning| ui.warn(warning));
         let configuration = global.config.map_or(Configuration::Layers, Configuration::File);

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use ringfence::config::{Problem, Problems};
 use ringfence::{Cause, Error};
-use ringfence_args::ErrorForm;
+use ringfence_args::ErrorFormat;
 use ringfence_policy::{ExecutionResult, Outcome};
 use ringfence_tools::toolbox::ErrorKind;
 use serde_json::json;
 
-use crate::ui::{Ui, has_json, json_line};
+use crate::ui::{Ui, json_line};
 
 /// Wrong usage, or an invalid configuration.
 pub(crate) const USAGE: u8 = 2;
@@ -52,21 +52,20 @@ pub(crate) fn status_of(result: &ExecutionResult) -> u8 {
 }
 
 /// Prints an error to standard output in a form.
-fn print(form: ErrorForm, ui: Ui, error: &Explained) {
-    let Explained { kind, message, hint } = error;
+fn print(form: ErrorFormat, ui: Ui, error: &ErrorReport) {
+    let ErrorReport { kind, message, hint } = error;
     let error = json!({"type": kind, "message": message, "hint": hint});
     let object = match form {
-        ErrorForm::Text => return,
-        ErrorForm::Json if has_json() => return,
-        ErrorForm::Json => json!({ "error": error }),
-        ErrorForm::Lines => json!({"type": "error", "error": error}),
+        ErrorFormat::Text => return,
+        ErrorFormat::Json => json!({ "error": error }),
+        ErrorFormat::Lines => json!({"type": "error", "error": error}),
     };
     // A caller that has closed standard output does not want the error.
     let _ = ui.out(json_line(&object));
 }
 
 /// An error as it is printed.
-struct Explained {
+struct ErrorReport {
     /// Type, as the API names it.
     kind: String,
     message: String,
@@ -74,8 +73,8 @@ struct Explained {
 }
 
 /// Prints a usage error, or the requested help or version, and returns the exit status.
-pub(crate) fn unparsed(mut error: clap::Error, form: ErrorForm) -> ExitCode {
-    let hint = ringfence_args::hint(&mut error);
+pub(crate) fn unparsed(mut error: clap::Error, form: ErrorFormat) -> ExitCode {
+    let hint = ringfence_args::usage_hint(&mut error);
     let _ = error.print();
     if error.use_stderr() {
         if let Some(hint) = &hint {
@@ -86,7 +85,7 @@ pub(crate) fn unparsed(mut error: clap::Error, form: ErrorForm) -> ExitCode {
         let message = message.map(str::trim).collect::<Vec<_>>().join(" ");
         let hint = hint
             .unwrap_or_else(|| "`ringfence --help` and `ringfence COMMAND --help` list what there is".into());
-        let explained = Explained {
+        let explained = ErrorReport {
             kind: ErrorKind::InvalidArguments.as_str().to_owned(),
             message: message.strip_prefix("error: ").unwrap_or(&message).to_owned(),
             hint: hint.into_owned(),
@@ -97,22 +96,22 @@ pub(crate) fn unparsed(mut error: clap::Error, form: ErrorForm) -> ExitCode {
 }
 
 /// Prints an error with its hint, and returns the exit status.
-pub(crate) fn report(ui: Ui, form: ErrorForm, error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(ui: Ui, form: ErrorFormat, error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::from(UNREAD);
     }
     let (status, problems) = explain(error);
-    for Explained { message, hint, .. } in &problems {
+    for ErrorReport { message, hint, .. } in &problems {
         ui.error(message);
         ui.hint(hint);
     }
-    if let Some(Explained { kind, .. }) = problems.first() {
-        let all = |part: fn(&Explained) -> &str| problems.iter().map(part).collect::<Vec<_>>().join("\n");
+    if let Some(ErrorReport { kind, .. }) = problems.first() {
+        let all = |part: fn(&ErrorReport) -> &str| problems.iter().map(part).collect::<Vec<_>>().join("\n");
         let (message, hint) = (all(|problem| &problem.message), all(|problem| &problem.hint));
         // Some messages begin with their error type, which is a field of its own here.
         let said = message.strip_prefix(kind.as_str());
         let message = said.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&message);
-        let explained = Explained {
+        let explained = ErrorReport {
             kind: kind.clone(),
             message: message.to_owned(),
             hint,
@@ -123,14 +122,14 @@ pub(crate) fn report(ui: Ui, form: ErrorForm, error: &anyhow::Error) -> ExitCode
 }
 
 /// Returns the exit status of an error, and each of its problems with its hint.
-fn explain(error: &anyhow::Error) -> (u8, Vec<Explained>) {
+fn explain(error: &anyhow::Error) -> (u8, Vec<ErrorReport>) {
     let (problems, failure) = match error.downcast_ref() {
         Some(Error::Invalid(problems)) => (Some(problems), None),
         Some(Error::Failed(failure)) => (None, Some(failure)),
         None => (error.downcast_ref(), error.downcast_ref()),
     };
     if let Some(Problems(problems)) = problems {
-        let line = |problem: &Problem| Explained {
+        let line = |problem: &Problem| ErrorReport {
             kind: ErrorKind::InvalidArguments.as_str().to_owned(),
             message: problem.message.clone(),
             hint: problem.hint.clone(),
@@ -163,7 +162,7 @@ fn explain(error: &anyhow::Error) -> (u8, Vec<Explained>) {
             "`ringfence doctor` checks this machine",
         ),
     };
-    let explained = Explained {
+    let explained = ErrorReport {
         kind: kind.to_owned(),
         message,
         hint: hint.to_owned(),

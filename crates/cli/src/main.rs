@@ -20,7 +20,7 @@ use crate::commands as command;
 use crate::context::Context;
 use ringfence::env::Environment;
 use ringfence::paths::Paths;
-use ringfence_args::{Cli, Command, ErrorForm};
+use ringfence_args::{Cli, Command, ErrorFormat};
 
 fn main() -> ExitCode {
     // A launcher must fork, so nothing else may have run before; a launcher that is a copy of us must have
@@ -37,19 +37,19 @@ fn main() -> ExitCode {
         }
         _ => Prepared::default(),
     };
-    let form = ErrorForm::of(&arguments);
+    let form = ErrorFormat::of(&arguments);
     let cli = match Cli::parsed(&arguments) {
         Ok(cli) => cli.with_checked_file(),
         Err(error) => return exit::unparsed(error, form),
     };
     let Cli { global, command } = cli;
     let context = Context::new(Environment::of_process(), global, form);
-    warn_of_address(&command, &context);
+    warn_of_api_url(&command, &context);
     dispatch(&command, prepared, &context).unwrap_or_else(|error| exit::report(context.ui, form, &error))
 }
 
 /// Warns if the user names another server, which only the SDKs use.
-fn warn_of_address(command: &Command, context: &Context) {
+fn warn_of_api_url(command: &Command, context: &Context) {
     let uses_server = matches!(
         command,
         Command::Run(_)

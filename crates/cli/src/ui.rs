@@ -1,7 +1,6 @@
 //! Output to the terminal; no other module writes there.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use ringfence_gateway_protocol::visible;
 
@@ -34,14 +33,6 @@ pub(crate) enum Tone {
     Hint,
     /// Neutral.
     Plain,
-}
-
-/// Set once a document is on standard output: it says what failed, and another one behind it could not be parsed.
-static HAS_JSON: AtomicBool = AtomicBool::new(false);
-
-/// Returns `true` once a JSON document has been printed.
-pub(crate) fn has_json() -> bool {
-    HAS_JSON.load(Ordering::Relaxed)
 }
 
 /// Renders a value as indented JSON, and a line break. What controls a terminal or cannot be seen is escaped in its strings,
@@ -108,7 +99,6 @@ impl Ui {
 
     /// Writes a value to standard output as [`json`] renders it.
     pub(crate) fn json(self, value: &(impl Serialize + ?Sized)) -> io::Result<()> {
-        HAS_JSON.store(true, Ordering::Relaxed);
         self.out(json(value)?)
     }
 

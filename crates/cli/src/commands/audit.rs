@@ -10,10 +10,11 @@ use ringfence_records::audit::{self, Error, Follow, Link, Verified};
 use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::exit;
 use crate::ui::{Ui, visible};
 use line::readable;
 use ringfence::audit::{failure, safe_directory};
-use ringfence_args::AuditCommand;
+use ringfence_args::{AuditCommand, ErrorFormat};
 use ringfence_gateway_protocol::interrupted;
 
 /// Polling interval of `--follow`.
@@ -23,7 +24,7 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
     let directory = safe_directory(context)?;
     match command {
         AuditCommand::Verify { host, head, json } => {
-            verify(&directory, *host, head.as_ref(), *json, context.ui)?;
+            return verify(&directory, *host, head.as_ref(), *json, context.ui);
         }
         AuditCommand::Tail {
             host,
@@ -45,7 +46,7 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
 }
 
 /// Verifies both logs, or the host log alone. A head belongs to the named log, or to the first.
-fn verify(directory: &Path, host: bool, head: Option<&Link>, json: bool, ui: Ui) -> anyhow::Result<()> {
+fn verify(directory: &Path, host: bool, head: Option<&Link>, json: bool, ui: Ui) -> anyhow::Result<ExitCode> {
     let own = audit::host(directory);
     let result = if host {
         audit::verify(&own, head)
@@ -60,17 +61,19 @@ fn verify(directory: &Path, host: bool, head: Option<&Link>, json: bool, ui: Ui)
         }
         if !object["intact"].is_null() {
             ui.json(&object)?;
+            let error = result.err().or(second.and_then(Result::err));
+            // The document says what is wrong.
+            let report = |error| exit::report(ui, ErrorFormat::Text, &failure(error).into());
+            return Ok(error.map_or(ExitCode::SUCCESS, report));
         }
     }
     let verified = result.map_err(failure)?;
     let second = second.transpose().map_err(failure)?;
-    if !json {
-        ui.out(summary(&verified))?;
-        if let Some(second) = second.filter(|second| second.records > 0) {
-            ui.out(format!("commands on the host and answers:\n{}", summary(&second)))?;
-        }
+    ui.out(summary(&verified))?;
+    if let Some(second) = second.filter(|second| second.records > 0) {
+        ui.out(format!("commands on the host and answers:\n{}", summary(&second)))?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Renders the result as JSON; null if the log cannot be read.

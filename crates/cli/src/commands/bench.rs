@@ -34,9 +34,6 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
     let before = load();
     let figures = measure(&rows, args, history.as_ref(), context)?;
     let document = document(&figures, before);
-    if args.json {
-        context.ui.json(&document)?;
-    }
     if let Some(history) = history {
         history.keep(&document).map_err(|error| {
             Failure::refused(
@@ -44,6 +41,9 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
                 "make room in the state directory, or leave --history out",
             )
         })?;
+    }
+    if args.json {
+        context.ui.json(&document)?;
     }
     if before.is_some_and(|load| load > processors() as f64 / 2.0) {
         context

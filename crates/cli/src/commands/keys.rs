@@ -53,7 +53,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Revokes a key, of which the id or the whole is given.
+/// Revokes a key, given by its id or in full.
 fn revoke(key: &str, store: &KeyStore, context: &Context) -> anyhow::Result<String> {
     let id = public_id(key);
     match store.revoke(id).map_err(unusable)? {

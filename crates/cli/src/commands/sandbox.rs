@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 
-use ringfence_client::sandbox::{Ended, Input, Sandbox, ShownResult, absolute};
+use ringfence_client::place::absolute;
+use ringfence_client::sandbox::{Ended, Input, Sandbox, ShownResult};
 use ringfence_client::{Client, Error, life, query};
 use ringfence_container::sandboxes::SandboxInfo;
 use ringfence_images::Selector;
@@ -145,13 +146,13 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
         Error::Destination { path, source } => named_paths::failure(&path, source).into(),
         // `exit::report` handles it quietly.
         Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => error.into(),
-        Error::Special { message, hint } => Failure::usage(message, hint).into(),
+        Error::SpecialFile { message, hint } => Failure::usage(message, hint).into(),
         // `exit::report` knows its type, its hint and its status.
         error => error.into(),
     }
 }
 
-/// Returns an error of code, of which a missing interpreter is no missing command.
+/// Converts an error of running code: a missing interpreter is not a missing command, which has status 127.
 fn code_failure(error: Error) -> anyhow::Error {
     match error.is_no_program() {
         true => Failure::refused(error.to_string(), error.hint())

@@ -9,7 +9,7 @@ use std::path::Path;
 
 fn plan_with(environment: Environment, args: &[&str]) -> anyhow::Result<RunPlan> {
     let cli = Cli::try_parse_from(["ringfence", "run"].iter().chain(args))?;
-    let context = Context::new(environment, cli.global, ringfence_args::ErrorForm::Text);
+    let context = Context::new(environment, cli.global, ringfence_args::ErrorFormat::Text);
     let Command::Run(args) = cli.command else {
         panic!("`run` is parsed as {:?}", cli.command);
     };

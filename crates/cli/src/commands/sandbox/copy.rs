@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use ringfence::Failure;
-use ringfence_client::sandbox::Place;
+use ringfence_client::place::Place;
 use ringfence_client::{Copied, CopyOptions, OnProgress, for_people};
 use ringfence_gateway_protocol::interrupted;
 

@@ -4,12 +4,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::ExitCode;
 
 use ringfence::Failure;
-use ringfence_args::SandboxPortArgs;
+use ringfence_args::{ErrorFormat, SandboxPortArgs};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{failure, print_json, sandbox_only};
 use crate::context::Context;
+use crate::exit;
 
 /// Default listen address. Not 127.0.0.1, since browsers would send the console's cookies to this port, too.
 const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -41,5 +42,7 @@ pub(super) async fn port(args: &SandboxPortArgs, context: &Context) -> anyhow::R
         }
     };
     let tell = |error: &ringfence_client::Error| context.ui.warn(&error.to_string());
-    Err(failure(sandbox.forward(&listener, args.port, tell).await))
+    let error = failure(sandbox.forward(&listener, args.port, tell).await);
+    // The address is printed, and is the document.
+    Ok(exit::report(context.ui, ErrorFormat::Text, &error))
 }

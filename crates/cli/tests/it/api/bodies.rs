@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{BEARER, Connection, KEY, Surface, world};
 use crate::support::eventually;
@@ -65,6 +65,74 @@ fn a_body_has_a_number_of_values() {
     let reply = key.ask("POST /v1/sandboxes", &[BEARER], &metadata);
     reply.refused(422, "invalid_arguments");
     assert!(reply.body.contains("`metadata` has at most 16KiB"), "{reply:?}");
+    world.close();
+}
+
+/// Values that command lines and SDKs refuse beforehand are refused by the server, too.
+#[test]
+fn values_that_nothing_can_use_are_refused() {
+    let world = world();
+    let socket = Surface::socket(&world);
+    let ask = |line: &str, body: Value| socket.ask(line, &[], &body.to_string());
+    assert_eq!(ask("POST /v1/sandboxes", json!({"name": "lab"})).status, 200);
+    let plain = ask(
+        "POST /v1/sandboxes/lab/processes",
+        json!({"command": "cat", "stdin": true}),
+    );
+    let process = format!("/v1/sandboxes/lab/processes/{}", plain.json()["pid"]);
+    let exec = "POST /v1/sandboxes/lab/exec";
+    let size = json!({"columns": 80, "rows": 24});
+    for (line, body, status, words) in [
+        (exec, json!({"command": "echo \0"}), 422, "has a NUL character"),
+        (
+            exec,
+            json!({"command": "true", "env": {"A": "\0"}}),
+            422,
+            "has a NUL character",
+        ),
+        (
+            exec,
+            json!({"command": "true", "cwd": "/a\0"}),
+            422,
+            "has a NUL character",
+        ),
+        (
+            "GET /v1/sandboxes/lab/files/list?path=/&depth=0",
+            json!({}),
+            422,
+            "depth",
+        ),
+        ("GET /v1/runs?limit=0", json!({}), 422, "limit"),
+        (
+            "POST /v1/sandboxes",
+            json!({"env": {"A": "x".repeat(129 << 10)}}),
+            422,
+            "`env` has at most 128KiB",
+        ),
+        (
+            "POST /v1/run",
+            json!({"code": 1}),
+            422,
+            "the body does not match the schema",
+        ),
+        (
+            &format!("POST {process}/resize"),
+            size,
+            409,
+            "the process has no terminal",
+        ),
+    ] {
+        let reply = ask(line, body);
+        assert_eq!(reply.status, status, "{line}: {reply:?}");
+        assert!(
+            reply.body.contains(words) && !reply.body.contains("run_code"),
+            "{line}: {reply:?}"
+        );
+    }
+    // One that has ended takes no input.
+    assert_eq!(ask(&format!("DELETE {process}"), json!({})).status, 200);
+    let late = ask(&format!("POST {process}/stdin"), json!({}));
+    assert!(late.status == 409 && late.body.contains("has ended"), "{late:?}");
     world.close();
 }
 

@@ -321,7 +321,10 @@ fn bytes_to_and_from_hosts_are_counted_and_have_a_quota() {
         shown(&world, &[])
     );
     let listed = world.dir.run(["keys", "ls"]).ok().to_owned();
-    assert!(listed.contains("team: "), "{listed}");
+    assert!(
+        listed.contains("team: ") && listed.contains("  1KiB of egress a day\n"),
+        "{listed}"
+    );
     let admin = Holder::new(&world, &["--rights", "admin"]);
     let metrics = admin.ask("GET /metrics", &json!({})).body;
     assert!(metrics.contains("ringfence_key_egress_bytes_total{"), "{metrics}");

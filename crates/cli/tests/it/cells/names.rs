@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Lab;
+use crate::json_output::assert_error;
 use crate::support::{Dir, finish};
 use crate::world::{Mode, Place, World};
 
@@ -186,25 +187,20 @@ fn mistakes_have_a_status_a_type_and_a_hint() {
     for (args, status, kind, words) in MISTAKES {
         let args = [&args[..1], &["--json"], &args[1..]].concat();
         let output = lab.sandbox(&args);
-        assert_eq!(output.status, *status, "{args:?}: {output:?}");
-        let printed: Value = serde_json::from_str(&output.stdout).unwrap();
-        let error = &printed["error"];
-        assert_eq!(error["type"], *kind, "{args:?}: {printed}");
-        assert!(
-            error["message"].as_str().unwrap().contains(words),
-            "{args:?}: {printed}"
-        );
-        let hint = error["hint"].as_str().unwrap();
-        assert!(
-            !hint.is_empty() && !hint.contains("openapi"),
-            "{args:?}: {printed}"
-        );
+        assert_error(&output, *status, kind, words);
     }
     lab.sandbox(&["rm", "lab"]).ok();
     let none = lab.sandbox(&["ls"]);
     assert_eq!(
         (none.ok(), none.stderr.as_str()),
         ("", "note: there are no sandboxes\n")
+    );
+    let elsewhere = [("RINGFENCE_API_URL".into(), "http://127.0.0.1:1".into())];
+    let mut list = lab.world.command(&elsewhere, ["sandbox", "ls"]);
+    let told = finish(&mut list, b"");
+    assert!(
+        told.stderr.contains("RINGFENCE_API_URL is for the SDKs alone"),
+        "{told:?}"
     );
     lab.close();
 }

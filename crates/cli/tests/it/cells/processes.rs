@@ -238,6 +238,8 @@ fn logs_go_on_without_a_process_that_is_forgotten_meanwhile() {
         "-c",
         "echo waits; until [ -e go ]; do :; done",
     ]);
+    let mut first = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert_eq!(first.next().unwrap().unwrap(), "waits");
     lab.bash("echo forgotten").ok();
     let mut logs = lab.start(&["logs", "--follow", "lab"]);
     let mut lines = BufReader::new(logs.stdout.take().unwrap()).lines();

@@ -2,6 +2,7 @@
 
 use super::{KEYED, Reply, run_client};
 use crate::api::{self, KEY, Surface};
+use crate::audit::records;
 use crate::local_images::root_archive_with;
 use crate::support::finish;
 use crate::world::{World, own_uid, skip};
@@ -60,9 +61,29 @@ fn the_client_of_e2b_builds_templates() {
     put(&format!("PUT {address}")).failed(401, "the key is missing");
     tags_are_those_of_one_key(&world, &surface);
     a_build_ends_with_its_key(&world, &surface);
+    what_is_built_is_recorded(&world);
     world.stop_engine("TERM");
     std::fs::remove_dir_all(world.dir.path("state/ringfence/images")).unwrap();
     world.close();
+}
+
+fn what_is_built_is_recorded(world: &World) {
+    let records = records(&world.dir);
+    for name in [
+        "template.create",
+        "template.upload",
+        "template.tag",
+        "template.untag",
+    ] {
+        let is_there = records.iter().any(|record| record["tool"] == name);
+        assert!(is_there, "{name} is not in {records:#?}");
+    }
+    let mut builds = records.iter().map(|record| record["arguments"].to_string());
+    let build = builds.find(|arguments| arguments.contains("\"MODE\"")).unwrap();
+    assert!(
+        build.contains("\"ENV\"") && !build.contains("\"fast\""),
+        "{build}"
+    );
 }
 
 fn tags_are_those_of_one_key(world: &World, surface: &Surface) {

@@ -501,7 +501,7 @@ fn a_virtual_environment_is_named_and_not_used() {
 }
 
 #[test]
-fn only_fenced_python_of_this_machine_has_packages() {
+fn only_fenced_python_and_javascript_of_this_machine_have_packages() {
     let world = World::new(Mode::OneShot, Place::Here).unwrap();
     for (args, what) in [
         (
