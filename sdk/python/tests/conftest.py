@@ -19,6 +19,8 @@ BINARY = os.environ["RINGFENCE_BIN"]
 KEY = "a fixed key of any form, 0123456789"
 DEADLINE = 60_000
 
+needs_box = pytest.mark.skipif(os.geteuid() != 0, reason="`--fence box` needs a server that runs as root")
+
 ASK = "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n"
 """Configuration of a server that asks at a tool's time limit."""
 

@@ -63,10 +63,16 @@ def test_both_halves_have_the_same_surface(pair: "tuple[type, type]") -> None:
         assert list(signature.parameters) == list(synchronous[name].parameters), name
 
 
-def test_the_types_are_right() -> None:
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir=/dev/null"], cwd=ROOT, capture_output=True, text=True
+def test_the_types_are_right(tmp_path: Path) -> None:
+    # An ignored error that there is not would be an error.
+    (tmp_path / "blocks.py").write_text(
+        "from ringfence import AsyncClient, AsyncSandbox, Client, Sandbox\n\n\n"
+        "async def wrong() -> None:\n"
+        "    async with Sandbox(), Client():  # type: ignore[attr-defined]\n        pass\n"
+        "    with AsyncSandbox(), AsyncClient():  # type: ignore[attr-defined]\n        pass\n"
     )
+    command = [sys.executable, "-m", "mypy", "--cache-dir=/dev/null", "src/ringfence", str(tmp_path / "blocks.py")]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

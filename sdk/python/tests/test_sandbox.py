@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
-from conftest import BINARY, KEY, Server
+from conftest import BINARY, KEY, Server, needs_box
 from ringfence import (
     Client,
     CommandFailed,
@@ -160,7 +160,7 @@ def test_contexts_are_apart(sandbox: Sandbox) -> None:
             refused(user="nobody")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a server of an ordinary user has no fence `box`")
+@needs_box
 def test_code_runs_as_a_user(client: Client) -> None:
     who = "import os; os.getuid()"
     with Sandbox(client=client, fence="box") as sandbox:
@@ -448,7 +448,7 @@ def test_options_of_the_root_file_system(client: Client, server: Server, tmp_pat
         Sandbox(client=client, snapshot="base")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="a server of root alone has the fence `box`")
+@needs_box
 def test_root_in_a_box(client: Client) -> None:
     with Sandbox(client=client, fence="box") as sandbox:
         assert sandbox.commands.run("id -u").stdout == "0\n"

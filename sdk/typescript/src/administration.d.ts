@@ -9,7 +9,7 @@ export interface Quota {
   egressBytes?: number;
 }
 
-/** A key of the API. Nothing of it opens anything. */
+/** A key of the API, without its secret. */
 export interface KeyInfo {
   /** Its public part, which begins with `rf_`. */
   id: string;
@@ -31,7 +31,7 @@ export interface KeyInfo {
  * one, on the server's machine. To replace a key, make another one of its tenant, and revoke the old one.
  */
 export interface Keys {
-  /** Lists the keys, the oldest first, those that are revoked or have expired among them. */
+  /** Lists the keys, the oldest first, with revoked and expired ones. */
   list(): Promise<KeyInfo[]>;
   /**
    * Revokes a key: it opens nothing any more, and what is open in its name ends within a second. Its sandboxes stay. A key that is revoked
@@ -72,6 +72,7 @@ export interface KeyUsage {
   quota: Quota;
 }
 
+/** The usage of the keys that the caller may see. */
 export interface UsageReport {
   keys: KeyUsage[];
   /** Time at which `today` and the quotas begin anew: the next midnight (UTC, RFC 3339). */
@@ -106,7 +107,7 @@ export interface AuditRecord {
   outcome?: "answered" | "failed" | "cancelled" | "begun";
   /** Type of the error. */
   error?: string | null;
-  /** Microseconds. */
+  /** Time that the use took, in microseconds. */
   duration_micros?: number;
   /** SHA-256 of the answer's text, or of a run's captured standard output. */
   result_digest?: string | null;
@@ -136,7 +137,7 @@ export interface AuditVerification {
   removed: number | null;
   /** Number of refused uses that are counted in a common record. */
   counted: number | null;
-  /** Number of records of a torn line that was cut off. */
+  /** Number of records that say that a torn line was cut off. */
   repairs: number | null;
   /** Bytes of a record whose writer died. */
   tornBytes: number | null;

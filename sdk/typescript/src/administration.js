@@ -25,11 +25,11 @@ export class Keys {
   }
 
   async revoke(keyId) {
-    await this.#transport.json("POST", `/keys/${segment(keyId)}/revoke`);
+    await this.#transport.json("POST", `/keys/${segment(keyId, "keyId")}/revoke`);
   }
 
   async remove(keyId) {
-    await this.#transport.json("DELETE", `/keys/${segment(keyId)}`);
+    await this.#transport.json("DELETE", `/keys/${segment(keyId, "keyId")}`);
   }
 }
 

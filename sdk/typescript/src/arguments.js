@@ -5,10 +5,11 @@ import { InvalidArguments } from "./errors.js";
 /** Characters of a value in a message. */
 const MAX_SHOWN = 60;
 
-// As the command line has them.
+// As the command line has them, and `ts`.
 const LANGUAGES = { py: "python", python3: "python", sh: "bash", shell: "bash", js: "javascript", node: "javascript", ts: "typescript" };
 
-const UNITS = { "": 1, b: 1, k: 2 ** 10, kib: 2 ** 10, m: 2 ** 20, mib: 2 ** 20, g: 2 ** 30, gib: 2 ** 30, kb: 1e3, mb: 1e6, gb: 1e9 };
+const UNITS = { "": 1, b: 1, k: 2 ** 10, kib: 2 ** 10, m: 2 ** 20, mib: 2 ** 20, g: 2 ** 30, gib: 2 ** 30, t: 2 ** 40, tib: 2 ** 40 };
+Object.assign(UNITS, { kb: 1e3, mb: 1e6, gb: 1e9, tb: 1e12 });
 
 export const invalid = (message, hint) => new InvalidArguments("invalid_arguments", message, hint);
 
@@ -21,8 +22,11 @@ export function unexpected(expected, name, found, hint) {
 function shown(value) {
   const text = typeof value === "string" ? JSON.stringify(value) : typeof value === "number" ? String(value) : "";
   if (text && text.length <= MAX_SHOWN) return text;
-  return typeof value === "object" ? (value?.constructor?.name ?? "null") : typeof value;
+  return typeName(value);
 }
+
+/** Names the type of a value, which itself may be large or secret. */
+export const typeName = (value) => (typeof value === "object" ? (value?.constructor?.name ?? "null") : typeof value);
 
 const isBytes = (value) => ArrayBuffer.isView(value) || value instanceof ArrayBuffer;
 
@@ -70,6 +74,12 @@ export function sizeOf(value, name) {
   return value;
 }
 
+/** Returns a whole number. */
+export function numberOf(value, name, least = 0) {
+  if (!Number.isInteger(value) || value < least) throw unexpected(`a whole number of at least ${least}`, name, value);
+  return value;
+}
+
 /** Encodes the body of a request. JSON has no other numbers than finite ones: a time of NaN would be none. */
 export function encoded(json) {
   try {
@@ -98,7 +108,7 @@ export function wrongOption(name, value) {
 }
 
 /** Returns the known name that was probably meant, as a hint. */
-export function nearest(name, known) {
+export function nameHint(name, known) {
   const plain = (text) => text.replaceAll("_", "").toLowerCase();
   const given = plain(name);
   const seconds = given.endsWith("ms") && known.find((each) => plain(each) === given.slice(0, -2));

@@ -1,6 +1,6 @@
 // Bodies of uploads: what callers pass, as bytes or pieces of bytes.
 
-import { invalid } from "./arguments.js";
+import { invalid, typeName } from "./arguments.js";
 
 /** Returns data as bytes or pieces of bytes, with their number if it is known. Throws before anything is sent if it is none. */
 export function sized(data) {
@@ -58,8 +58,4 @@ class Pieces {
   }
 }
 
-/** Names the type of a value alone, which may be large or secret. */
-function unexpected(expected, value) {
-  const type = typeof value === "object" ? (value?.constructor?.name ?? "null") : typeof value;
-  return invalid(`expected ${expected}, got ${type}`);
-}
+const unexpected = (expected, value) => invalid(`expected ${expected}, got ${typeName(value)}`);

@@ -1,6 +1,6 @@
 // Commands of a sandbox, and its terminals.
 
-import { commandOf, sizeOf, unexpected } from "./arguments.js";
+import { commandOf, numberOf, sizeOf } from "./arguments.js";
 import { sized } from "./body.js";
 import { CommandFailed, NotFound, ServerGone, ServerUnavailable } from "./errors.js";
 import { Kept, commandEnd, processInfo } from "./results.js";
@@ -56,7 +56,8 @@ export class CommandHandle {
   }
 
   async wait({ onStdout, onStderr, maxOutput = MAX_OUTPUT, check = false, signal } = {}) {
-    return await collected(this.#events(signal), { onStdout, onStderr, maxOutput: sizeOf(maxOutput, "maxOutput"), check });
+    const limit = sizeOf(maxOutput, "maxOutput");
+    return passed(await collected(this.#events(signal), { onStdout, onStderr, maxOutput: limit }), check);
   }
 
   /** Kills the process with its descendants, and waits for its end. Returns `false` if it had ended. */
@@ -108,7 +109,7 @@ function isOutput(event) {
   return event.name === "stdout" || event.name === "stderr";
 }
 
-async function collected(events, { onStdout, onStderr, maxOutput, check }) {
+async function collected(events, { onStdout, onStderr, maxOutput }) {
   const kept = { stdout: new Kept(maxOutput, onStdout), stderr: new Kept(maxOutput, onStderr) };
   let lost = false;
   for await (const event of events) {
@@ -116,7 +117,7 @@ async function collected(events, { onStdout, onStderr, maxOutput, check }) {
     else if (event.name === "lost") lost = true;
     else if (event.name === "end") {
       const result = { ...commandEnd(event.data), stdout: await kept.stdout.end(), stderr: await kept.stderr.end() };
-      return passed({ ...result, truncated: lost || kept.stdout.truncated || kept.stderr.truncated }, check);
+      return { ...result, truncated: lost || kept.stdout.truncated || kept.stderr.truncated };
     }
   }
   throw new ServerGone("the stream of output ended before the process");
@@ -161,7 +162,7 @@ export class Commands {
   }
 
   async connect(pid) {
-    const handle = new CommandHandle(this.#transport, this.#base, numberOf(pid));
+    const handle = new CommandHandle(this.#transport, this.#base, numberOf(pid, "pid"));
     await handle.info();
     return handle;
   }
@@ -173,17 +174,12 @@ export class Commands {
 
   async kill(pid) {
     try {
-      return await new CommandHandle(this.#transport, this.#base, numberOf(pid)).kill();
+      return await new CommandHandle(this.#transport, this.#base, numberOf(pid, "pid")).kill();
     } catch (error) {
       if (error instanceof NotFound) return false;
       throw error;
     }
   }
-}
-
-function numberOf(pid) {
-  if (!Number.isInteger(pid)) throw unexpected("the number of a process", "pid", pid);
-  return pid;
 }
 
 const process = ({ cwd, env, timeout, user }) => ({ cwd, env, timeout, user });

@@ -341,9 +341,9 @@ export interface Commands {
 
 export interface Pty {
   /**
-   * Starts a command, by default `bash`, in a terminal of 80 columns and 24 rows, unless asked for another size, in characters. All its output
-   * is `stdout`; keys go to `sendStdin`. It runs on without the handle: `commands.connect(pid)` returns another one. Throws `InvalidArguments`
-   * if the size is beyond 65535, and, as `commands.start` does, `NotFound` if there is no such program or user.
+   * Starts a command, by default `bash`, in a terminal of `columns` and `rows` characters, 80 and 24 by default. All its output is `stdout`;
+   * keys go to `sendStdin`. It runs on without the handle: `commands.connect(pid)` returns another one. Throws `InvalidArguments` if the size
+   * is beyond 65535, and, as `commands.start` does, `NotFound` if there is no such program or user.
    */
   create(
     options?: ProcessOptions & { command?: Command; columns?: number; rows?: number },

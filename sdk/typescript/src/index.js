@@ -1,7 +1,7 @@
 // The package's door: sandboxes, programs that run once, tools.
 
 import { Audit, Keys, usageReport } from "./administration.js";
-import { commandOf, invalid, languageOf, programsOf, sizeOf, texts, unexpected } from "./arguments.js";
+import { invalid, languageOf, numberOf, programsOf, sizeOf, texts, unexpected } from "./arguments.js";
 import { sized } from "./body.js";
 import { CommandHandle, Commands, Pty } from "./commands.js";
 import { IncompatibleServer, LimitExceeded, NotFound, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
@@ -93,7 +93,7 @@ export class Client {
   }
 
   async callTool(name, args = {}, { signal } = {}) {
-    return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal, endsWithCall: true });
+    return await this.transport.json("POST", `/tools/${segment(name, "name")}`, { json: args, signal, endsWithCall: true });
   }
 
   async usage() {
@@ -121,8 +121,7 @@ class Files {
 
   async write(path, data, { mode, signal } = {}) {
     const { content, size } = sized(data);
-    if (mode !== undefined && !Number.isInteger(mode)) throw unexpected("a number such as 0o644", "mode", mode);
-    const params = { path: absolute(path), size, mode: mode?.toString(8) };
+    const params = { path: absolute(path), size, mode: mode === undefined ? undefined : numberOf(mode, "mode").toString(8) };
     return entryInfo(await this.#transport.json("PUT", this.#base, { params, content, signal }));
   }
 
@@ -244,7 +243,7 @@ async function* changes(events) {
   throw new ServerGone("the directory is watched no more: its sandbox or the server has ended");
 }
 
-const idOf = (context) => segment(typeof context === "object" ? context?.id : context);
+const idOf = (context) => segment(typeof context === "object" ? context?.id : context, "context");
 
 class Contexts {
   #transport;
@@ -320,12 +319,12 @@ export class Sandbox {
 
   static async connect(sandboxId, { client, ...connection } = {}) {
     const used = clientOf(client, connection);
-    return new Sandbox(used, sandboxInfo(await used.transport.json("GET", `/sandboxes/${segment(sandboxId)}`)));
+    return new Sandbox(used, sandboxInfo(await used.transport.json("GET", `/sandboxes/${segment(sandboxId, "sandboxId")}`)));
   }
 
-  static async list({ metadata = {}, client, ...connection } = {}) {
+  static async list({ metadata, client, ...connection } = {}) {
     const used = clientOf(client, connection);
-    const params = Object.fromEntries(Object.entries(metadata).map(([name, value]) => [`metadata.${name}`, value]));
+    const params = Object.fromEntries(Object.entries(metadata ?? {}).map(([name, value]) => [`metadata.${name}`, value]));
     const { sandboxes = [] } = await used.transport.json("GET", "/sandboxes", { params });
     return sandboxes.map(sandboxInfo);
   }

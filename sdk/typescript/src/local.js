@@ -1,12 +1,11 @@
 // Files of this machine.
 
 import { randomBytes } from "node:crypto";
-import { link, open, rename, unlink } from "node:fs/promises";
+import { link, lstat, open, rename, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { unexpected } from "./arguments.js";
-import { exists, taken } from "./unpack.js";
 
 /** Returns the path of a local file. */
 export function localPath(path, name) {
@@ -14,6 +13,19 @@ export function localPath(path, name) {
   if (typeof path !== "string" || path === "") throw unexpected("a local path as text or a URL `file:`", name, path);
   return path;
 }
+
+/** Resolves to `true` if something has this name. */
+export async function exists(path) {
+  return await lstat(path).then(
+    () => true,
+    (error) => {
+      if (error.code === "ENOENT") return false;
+      throw error;
+    },
+  );
+}
+
+export const taken = (path) => Object.assign(new Error(`EEXIST: file already exists, '${path}'`), { code: "EEXIST", path });
 
 /** Makes a file that must not exist of pieces, and returns its length. It has its name once it is complete: an error leaves nothing. */
 export async function newFile(path, pieces) {
@@ -51,8 +63,8 @@ async function publish(temporary, path) {
     // Unlike a rename, a link replaces nothing that has appeared meanwhile.
     await link(temporary, path);
   } catch (error) {
-    // A file system without hard links.
     if (error.code === "EEXIST" || (await exists(path))) throw taken(path);
+    // A file system without hard links.
     return await rename(temporary, path);
   }
   await unlink(temporary);

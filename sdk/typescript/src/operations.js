@@ -19,7 +19,7 @@ export class Approvals {
   }
 
   async get(approvalId) {
-    return approval(await this.#transport.json("GET", `/approvals/${segment(approvalId)}`));
+    return approval(await this.#transport.json("GET", `/approvals/${segment(approvalId, "approvalId")}`));
   }
 
   async answer(question, approved, { remember = "once" } = {}) {
@@ -58,7 +58,7 @@ export class Runs {
   }
 
   async get(runId) {
-    return storedRun(await this.#transport.json("GET", `/runs/${segment(runId)}`));
+    return storedRun(await this.#transport.json("GET", `/runs/${segment(runId, "runId")}`));
   }
 }
 
@@ -102,10 +102,10 @@ export class Snapshots {
   }
 
   async get(snapshotId) {
-    return snapshotInfo(await this.#transport.json("GET", `/snapshots/${segment(snapshotId)}`));
+    return snapshotInfo(await this.#transport.json("GET", `/snapshots/${segment(snapshotId, "snapshotId")}`));
   }
 
   async remove(snapshotId) {
-    await this.#transport.json("DELETE", `/snapshots/${segment(snapshotId)}`);
+    await this.#transport.json("DELETE", `/snapshots/${segment(snapshotId, "snapshotId")}`);
   }
 }

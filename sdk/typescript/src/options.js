@@ -1,6 +1,6 @@
 // Options of calls. One that a call does not know is refused: a typo would leave what it was meant for at its default.
 
-import { invalid, nearest, wrongOption } from "./arguments.js";
+import { invalid, nameHint, typeName, wrongOption } from "./arguments.js";
 
 export const CONNECTION = ["url", "apiKey", "socket", "plainHttp", "autostart"];
 const PROCESS = ["cwd", "env", "timeout", "user"];
@@ -100,11 +100,11 @@ function refusal(options, known) {
   if (options === null || typeof options !== "object") {
     // `ids.map` passes a number to what has no options.
     if (known.length === 0) return undefined;
-    return invalid(`expected an object with options, got ${options === null ? "null" : typeof options}`);
+    return invalid(`expected an object with options, got ${typeName(options)}`);
   }
   const unknown = Object.keys(options).find((name) => options[name] !== undefined && !known.includes(name));
   if (unknown === undefined) return known.map((name) => wrongOption(name, options[name])).find((error) => error !== undefined);
   const names = known.map((name) => `\`${name}\``).join(", ");
   const message = `unknown option \`${unknown}\`, expected ${known.length > 1 ? `one of ${names}` : names || "none"}`;
-  return invalid(message, nearest(unknown, known));
+  return invalid(message, nameHint(unknown, known));
 }

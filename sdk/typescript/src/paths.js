@@ -11,8 +11,8 @@ export const absolute = (path) => {
 };
 
 /** Returns an id or a name as one segment of a path. */
-export const segment = (text) => {
-  if (typeof text !== "string" || text === "") throw unexpected("an id or a name", "id", text);
+export const segment = (text, name = "id") => {
+  if (typeof text !== "string" || text === "") throw unexpected("an id or a name", name, text);
   const encoded = encodeURIComponent(text);
   // Dots alone are taken out of paths, so that another route would be asked.
   return /^\.+$/.test(text) ? encoded.replaceAll(".", "%2E") : encoded;

@@ -1,6 +1,6 @@
 // Ports of a sandbox, at addresses of this machine.
 
-import { invalid, unexpected } from "./arguments.js";
+import { invalid, numberOf } from "./arguments.js";
 import { RingfenceError } from "./errors.js";
 
 /** Connections that are passed on at once, as many as a sandbox has. More wait. */
@@ -23,11 +23,11 @@ export class Ports {
 
   async forward(port, { host = "127.0.0.2", localPort = 0, onError } = {}) {
     check(host);
-    if (!Number.isInteger(port)) throw unexpected("the number of a port", "port", port);
+    const path = `${this.#base}/ports/${numberOf(port, "port")}`;
     const info = await this.#transport.json("GET", this.#base);
     if (!info.ports) throw new RingfenceError("the sandbox was created without ports", "create one with `{ ports: true }`");
     const { createServer } = await import("node:net");
-    const passing = new Passing(this.#transport, `${this.#base}/ports/${port}`, onError);
+    const passing = new Passing(this.#transport, path, onError);
     // A program may go on to read after its peer has sent all.
     const server = createServer({ allowHalfOpen: true }, (socket) => passing.take(socket));
     const address = await listening(server, host, localPort);

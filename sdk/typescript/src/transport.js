@@ -111,7 +111,7 @@ export class Transport {
 
   #refusal(response, body, method, path) {
     const error = ofBody(body, factsOf(response));
-    if (error instanceof Unauthenticated) return inOurWords(error, Boolean(this.#key));
+    if (error instanceof Unauthenticated) return explainUnauthenticated(error, Boolean(this.#key));
     const isUnknownPath = response.status === 404 && error.hint === "GET /openapi.json lists the paths";
     if (!isUnknownPath && response.status !== 405) return error;
     const base = this.#url ? new URL(this.#url).pathname.replace(/\/$/, "") : "";
@@ -219,8 +219,8 @@ function factsOf(response) {
   return { status: response.status, requestId: response.header("x-request-id") ?? undefined, retryAfter };
 }
 
-/** Tells no key from one that the server does not know. */
-function inOurWords({ type, status, requestId, retryAfter }, hasKey) {
+/** Distinguishes a missing key from one that the server does not know. */
+function explainUnauthenticated({ type, status, requestId, retryAfter }, hasKey) {
   const [message, hint] = hasKey
     ? ["the server does not know the key: it is wrong, or has expired or been revoked", "check `apiKey`, or RINGFENCE_API_KEY; `ringfence keys ls` at the server lists the keys"]
     : ["the server takes requests with a key alone, and none was given", "pass `apiKey`, or set RINGFENCE_API_KEY"];
@@ -231,8 +231,8 @@ const gone = (cause) =>
   new ServerGone(`the connection to the server broke: ${cause?.cause?.message ?? cause?.message ?? cause}`, "", { cause });
 
 const REFUSED = ["ECONNREFUSED", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "UND_ERR_CONNECT_TIMEOUT"];
-// Errors of OpenSSL's verification, as Node.js names them.
 const WRONG_VERSION = /^ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST)$/;
+// Errors of OpenSSL's verification, as Node.js names them.
 const UNTRUSTED = /CERT|_ISSUER|_VERIFY_/;
 
 /** Returns what ended a request: its caller, the source of its body, or what `broken` returns. */
@@ -246,7 +246,7 @@ function unavailable(url, error) {
   const { code = "", errors = [] } = error?.cause ?? {};
   // A name with several addresses has an error for each.
   const message = error?.cause?.message || errors[0]?.message || code;
-  const other = otherScheme(url, error?.cause);
+  const other = wrongSchemeMessage(url, error?.cause);
   if (other) return new ServerUnavailable(...other, { cause: error });
   if (REFUSED.includes(code)) {
     const hint = "check the URL, and that `ringfence serve --listen` runs there";
@@ -261,7 +261,7 @@ function unavailable(url, error) {
 }
 
 /** Returns the message and the hint if one side spoke TLS, and the other did not. */
-function otherScheme(url, error) {
+function wrongSchemeMessage(url, error) {
   const { protocol, host } = new URL(url);
   if (protocol === "https:" && WRONG_VERSION.test(error?.code)) {
     // Elsewhere the key would go unencrypted to whoever broke the encryption.
@@ -316,7 +316,7 @@ async function byFetch(url, request) {
 /** As `ReadableStream.from`, which Node.js 18 lacks. */
 function readable(pieces) {
   const iterator = pieces[Symbol.asyncIterator]?.() ?? pieces[Symbol.iterator]();
-  return new ReadableStream({
+  const source = {
     async pull(controller) {
       const { done, value } = await iterator.next();
       if (done) controller.close();
@@ -325,7 +325,9 @@ function readable(pieces) {
     async cancel(reason) {
       await iterator.return?.(reason);
     },
-  });
+  };
+  // A piece that was read ahead would be lost to another client if `fetch` does not connect.
+  return new ReadableStream(source, { highWaterMark: 0 });
 }
 
 async function bySocket(named, { target, headers, ...request }, isFound) {

@@ -10,6 +10,7 @@ import { chmod, link, lstat, mkdir, open, rename, rm, rmdir, symlink } from "nod
 import { dirname, join, resolve } from "node:path";
 
 import { IncompatibleServer, RingfenceError, ServerGone, printable } from "./errors.js";
+import { exists, taken } from "./local.js";
 
 /** Bounds of an archive; tests set others. */
 export const limits = { entries: 1_000_000 };
@@ -64,19 +65,6 @@ function shownSafely(error) {
   const { code, errno, syscall, path } = error;
   return Object.assign(new Error(printable(error.message)), { code, errno, syscall, path });
 }
-
-/** Resolves to `true` if something has this name. */
-export async function exists(path) {
-  return await lstat(path).then(
-    () => true,
-    (error) => {
-      if (error.code === "ENOENT") return false;
-      throw error;
-    },
-  );
-}
-
-export const taken = (path) => Object.assign(new Error(`EEXIST: file already exists, '${path}'`), { code: "EEXIST", path });
 
 /** Reads the form of tar that sandboxes write, from pieces of any size. */
 class Unpacker {

@@ -8,7 +8,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 import { Client, IncompatibleServer, InvalidArguments, LimitExceeded, NotFound, Sandbox, ServerUnavailable, Unauthenticated } from "ringfence";
 
-import { nearest, sizeOf } from "../src/arguments.js";
+import { nameHint, sizeOf } from "../src/arguments.js";
 import { KEY, serve, serverForFile } from "../testing/server.js";
 
 const server = serverForFile();
@@ -67,12 +67,19 @@ test("arguments of another type are named", async () => {
     [() => files.write("a", "b", { mode: "644" }), /`mode`, got "644"/],
     [() => files.list("a", { depth: 0 }), /at least 1 for `depth`, got 0/],
     [() => commands.connect("1"), /`pid`, got "1"/],
-    [() => Sandbox.connect("", { client }), /expected an id or a name for `id`, got ""/],
-    [() => Sandbox.connect(undefined, { client }), /expected an id or a name for `id`, got undefined/],
+    [() => commands.kill(-1), /a whole number of at least 0 for `pid`, got -1/],
+    [() => sandbox.ports.forward(-1), /a whole number of at least 0 for `port`, got -1/],
+    [() => client.callTool(""), /for `name`, got ""/],
+    [() => client.runs.get(""), /for `runId`, got ""/],
+    [() => client.approvals.get(""), /for `approvalId`, got ""/],
+    [() => client.snapshots.remove(""), /for `snapshotId`, got ""/],
+    [() => client.keys.revoke(""), /for `keyId`, got ""/],
+    [() => Sandbox.connect("", { client }), /expected an id or a name for `sandboxId`, got ""/],
+    [() => Sandbox.connect(undefined, { client }), /expected an id or a name for `sandboxId`, got undefined/],
     [() => Sandbox.create({ client, url: server.url }), /`client` and `url` exclude each other/],
     [() => Sandbox.create({ client: "x" }), /a `Client` for `client`, got "x"/],
     [() => Sandbox.create({ client, mem: "1GiB" }), /unknown option `mem`, .*hint: use `memory`/],
-    [() => sandbox.contexts.remove(), /an id or a name for `id`, got undefined/],
+    [() => sandbox.contexts.remove(), /an id or a name for `context`, got undefined/],
     [() => client.approvals.answer("an-id", true), /a question, .* for `question`, got "an-id"/],
     [async () => new Sandbox(), /not made with `new` \(hint: use `await Sandbox.create\(\)`/],
     [async () => new Client({ url: server.url, apiKey: " " }), /`apiKey` is empty/],
@@ -81,6 +88,7 @@ test("arguments of another type are named", async () => {
     await assert.rejects(call, (error) => {
       assert.ok(error instanceof InvalidArguments, `${expected}: ${error}`);
       assert.match(error.message, expected);
+      assert.equal(error.status, 0, `${expected}: something was sent`);
       return true;
     });
   }
@@ -96,12 +104,12 @@ test("the nearest name is told", () => {
     ["cdw", "use `cwd`"],
     ["x", undefined],
   ]) {
-    assert.equal(nearest(name, ["name", "rows", "columns", "cwd", "timeout", "memory", "allowedHosts"]), expected, name);
+    assert.equal(nameHint(name, ["name", "rows", "columns", "cwd", "timeout", "memory", "allowedHosts"]), expected, name);
   }
 });
 
 test("arguments have more than one form", async () => {
-  for (const [text, expected] of [["7", 7], ["1.5k", 1536], ["2 MB", 2e6], ["1GiB", 2 ** 30], [3, 3]]) assert.equal(sizeOf(text, "size"), expected);
+  for (const [text, expected] of [["7", 7], ["1.5k", 1536], ["2 MB", 2e6], ["1GiB", 2 ** 30], ["1TiB", 2 ** 40], [3, 3]]) assert.equal(sizeOf(text, "size"), expected);
   const long = await sandbox.commands.run("seq 1000", { maxOutput: "1KiB" });
   assert.ok(long.truncated && long.stdout.length >= 1024);
   for (const [language, code, expected] of [["js", "6 * 7", "42"], ["py", "6 * 7", "42"], ["sh", "echo 42", undefined]]) {
@@ -111,6 +119,7 @@ test("arguments have more than one form", async () => {
   assert.equal((await client.run("console.log(42)", { language: "node" })).stdout, "42\n");
   assert.equal((await listed([{ code: "exit 3", language: "sh" }]))[0].result.exitCode, 3);
   assert.equal((await new Client({ url: `${server.url}/v1/`, apiKey: KEY }).run("print(1)")).stdout, "1\n");
+  assert.equal((await Sandbox.list({ client, metadata: null })).length, 1);
   await assert.rejects(new Client({ url: `${server.url}/api`, apiKey: KEY }).tools(), (error) => {
     assert.ok(error instanceof IncompatibleServer);
     return /no route GET \/api\/v1\/tools .*leave \/api out of the URL/.test(error.message);

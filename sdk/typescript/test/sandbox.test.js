@@ -19,6 +19,7 @@ import {
   InvalidArguments,
   LimitExceeded,
   NotFound,
+  NotSupported,
   PermissionDenied,
   RingfenceError,
   Sandbox,
@@ -82,6 +83,9 @@ both("code keeps its state, and has its errors", async (sandbox) => {
   assert.deepEqual((await sandbox.runCode("pwd", { context })).logs.stdout, ["/tmp\n"]);
   await sandbox.contexts.remove(context);
   await assert.rejects(sandbox.runCode("pwd", { context }), NotFound);
+  for (const refused of [(options) => sandbox.contexts.create(options), (options) => sandbox.runCode("1", options), (options) => sandbox.pty.create(options)]) {
+    await assert.rejects(refused({ user: "nobody" }), (error) => error instanceof NotSupported && /one user/.test(error.message));
+  }
 });
 
 both("commands", async (sandbox) => {
@@ -294,7 +298,7 @@ test("sandboxes are found", async () => {
   }
 });
 
-test("code runs as a user", { skip: process.geteuid() !== 0 && "a server of an ordinary user has no fence `box`" }, async () => {
+test("code runs as a user", { skip: process.geteuid() !== 0 && "`--fence box` needs a server that runs as root" }, async () => {
   const client = new Client({ socket: server.socket });
   const who = "import os; os.getuid()";
   const sandbox = await Sandbox.create({ client, fence: "box" });
@@ -422,6 +426,30 @@ describe("servers", () => {
       assert.throws(() => new Client({ url: server.url }), /RINGFENCE_API_KEY/);
     } finally {
       delete process.env.RINGFENCE_API_KEY;
+    }
+  });
+
+  test("a piece is not lost where `fetch` does not connect, without `ReadableStream.from`", async () => {
+    const { fetch } = globalThis;
+    const { from } = ReadableStream;
+    const sandbox = await Sandbox.create({ url: server.url, apiKey: KEY });
+    async function* pieces() {
+      yield "first, ";
+      yield "second";
+    }
+    try {
+      ReadableStream.from = undefined;
+      await sandbox.files.write("fetched", pieces());
+      globalThis.fetch = async () => {
+        await new Promise(setImmediate);
+        throw new TypeError("fetch failed", { cause: new Error("bad port") });
+      };
+      await sandbox.files.write("by node", pieces());
+      for (const name of ["fetched", "by node"]) assert.equal(await sandbox.files.read(name), "first, second", name);
+    } finally {
+      ReadableStream.from = from;
+      globalThis.fetch = fetch;
+      await sandbox.kill();
     }
   });
 

@@ -42,6 +42,17 @@ test("a terminal is left and found again", async () => {
   });
 });
 
+test("a key interrupts", async () => {
+  await inSandbox(async ({ pty }) => {
+    const terminal = await pty.create({ command: "trap 'echo stopped; exit 4' INT; echo ready; while :; do sleep 0.01; done" });
+    const output = terminal.stream();
+    await until(output, "ready");
+    await terminal.sendStdin("\x03");
+    await until(output, "stopped");
+    assert.equal((await terminal.wait()).exitCode, 4);
+  });
+});
+
 test("a stream that nobody reads on keeps no timer", async () => {
   await inSandbox(async ({ pty }) => {
     const terminal = await pty.create({ command: "echo ready; read -r x" });

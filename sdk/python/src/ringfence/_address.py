@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Optional
@@ -55,9 +56,17 @@ def resolve(
     if not socket and os.environ.get("RINGFENCE_API_KEY"):
         warnings.warn(
             "RINGFENCE_API_KEY is not used: no URL is given, so that the server is this user's own (set RINGFENCE_API_URL)",
-            stacklevel=4,
+            stacklevel=_level_outside(),
         )
     return Address("http://localhost", None, socket or default_socket(), autostart and not socket)
+
+
+def _level_outside() -> int:
+    """Returns the `stacklevel` with which a warning of the caller names the line that called the package."""
+    package, frame, level = os.path.join(os.path.dirname(__file__), ""), sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _base(url: str) -> str:

@@ -9,7 +9,7 @@ import os
 import re
 from datetime import timedelta
 from pathlib import PurePath
-from typing import Any, Collection, Dict, Iterable, List, Optional, Union
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Union
 
 from .errors import InvalidArguments
 
@@ -19,11 +19,11 @@ StrPath = Union[str, "os.PathLike[str]"]
 MAX_SHOWN = 60
 """Characters of a value in a message."""
 
-# As the command line has them.
+# As the command line has them, and `ts`.
 _LANGUAGES = {"py": "python", "python3": "python", "sh": "bash", "shell": "bash", "js": "javascript", "node": "javascript", "ts": "typescript"}
 
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
-_UNITS.update(kb=10**3, mb=10**6, gb=10**9)
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tib": 1 << 40}
+_UNITS.update(kb=10**3, mb=10**6, gb=10**9, tb=10**12)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
@@ -47,13 +47,17 @@ def path_text(path: Any, name: str = "path") -> str:
     return path
 
 
+def items(values: Any, name: str, expected: str, hint: str = "") -> List[Any]:
+    """Returns the items of a list. A text is refused, which would be split into its characters, and so is a mapping."""
+    if isinstance(values, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(values, Iterable):
+        raise unexpected(expected, name, values, hint)
+    return list(values)
+
+
 def texts(values: Any, name: str) -> List[str]:
-    """Returns a list of texts. A text alone is refused: it would be split into its characters."""
-    if isinstance(values, str):
-        raise unexpected("a list of texts", name, values, f"pass `{name}=[{values!r}]`" if len(values) <= MAX_SHOWN else "")
-    if isinstance(values, (bytes, bytearray, memoryview, dict)) or not isinstance(values, Iterable):
-        raise unexpected("a list of texts", name, values)
-    found = list(values)
+    """Returns a list of texts."""
+    is_short_text = isinstance(values, str) and len(values) <= MAX_SHOWN
+    found = items(values, name, "a list of texts", f"pass `{name}=[{values!r}]`" if is_short_text else "")
     for each in found:
         if not isinstance(each, str):
             raise unexpected("texts", name, each)
@@ -73,15 +77,12 @@ def command_of(command: Any) -> Union[str, List[str]]:
     """Returns a line for the shell, or a program and its arguments."""
     if isinstance(command, str):
         return command
-    if isinstance(command, (bytes, bytearray, memoryview, dict)) or not isinstance(command, Iterable):
-        raise unexpected("a line for the shell, or a list of a program and its arguments,", "command", command)
-    return [path_text(each, "command") if isinstance(each, os.PathLike) else _argument(each) for each in command]
-
-
-def _argument(value: Any) -> str:
-    if not isinstance(value, str):
-        raise unexpected("a text for each argument", "command", value)
-    return value
+    expected = "a line for the shell, or a list of a program and its arguments,"
+    if isinstance(command, (set, frozenset)):
+        # It has no order.
+        raise unexpected(expected, "command", command)
+    found = items(command, "command", expected)
+    return texts([path_text(each, "command") if isinstance(each, os.PathLike) else each for each in found], "command")
 
 
 def number(value: Any, name: str, *, least: int = 0) -> int:

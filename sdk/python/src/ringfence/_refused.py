@@ -12,8 +12,8 @@ from ._address import Address
 from .errors import Unauthenticated
 
 
-def in_our_words(error: Unauthenticated, has_key: bool) -> Unauthenticated:
-    """Tells no key from one that the server does not know."""
+def explain_unauthenticated(error: Unauthenticated, has_key: bool) -> Unauthenticated:
+    """Distinguishes a missing key from one that the server does not know."""
     message, hint = "the server takes requests with a key alone, and none was given", "pass `api_key=...`, or set RINGFENCE_API_KEY"
     if has_key:
         message = "the server does not know the key: it is wrong, or has expired or been revoked"
@@ -21,7 +21,7 @@ def in_our_words(error: Unauthenticated, has_key: bool) -> Unauthenticated:
     return Unauthenticated(message, hint, status=error.status, request_id=error.request_id, retry_after=error.retry_after)
 
 
-def other_scheme(error: Optional[BaseException]) -> bool:
+def is_wrong_scheme(error: Optional[BaseException]) -> bool:
     """Returns `True` if one side spoke TLS, and the other did not."""
     while error is not None:
         # A record of TLS begins with a control character, which h11 takes for no line of a client.
@@ -33,7 +33,7 @@ def other_scheme(error: Optional[BaseException]) -> bool:
     return False
 
 
-def speaks_otherwise(address: Address) -> Tuple[str, str]:
+def wrong_scheme_message(address: Address) -> Tuple[str, str]:
     """Returns the message and the hint for the wrong scheme."""
     parts = urlsplit(address.url)
     if parts.scheme == "http":

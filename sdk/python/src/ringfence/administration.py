@@ -22,7 +22,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """A key of the API. Nothing of it opens anything."""
+    """A key of the API, without its secret."""
 
     id: str
     """Its public part, which begins with `rf_`."""
@@ -77,6 +77,8 @@ class KeyUsage:
 
 @dataclass(frozen=True)
 class UsageReport:
+    """The usage of the keys that the caller may see."""
+
     keys: List[KeyUsage]
     resets_at: str
     """Time at which `today` and the quotas begin anew: the next midnight (UTC, RFC 3339)."""
@@ -123,7 +125,7 @@ class AuditRecord(TypedDict, total=False):
     error: Optional[str]
     """Type of the error."""
     duration_micros: int
-    """Microseconds."""
+    """Time that the use took, in microseconds."""
     result_digest: Optional[str]
     """SHA-256 of the answer's text, or of a run's captured standard output."""
     answer: Dict[str, Any]
@@ -175,7 +177,7 @@ class AuditVerification:
     counted: Optional[int] = None
     """Number of refused uses that are counted in a common record."""
     repairs: Optional[int] = None
-    """Number of records of a torn line that was cut off."""
+    """Number of records that say that a torn line was cut off."""
     torn_bytes: Optional[int] = None
     """Bytes of a record whose writer died."""
     broken: Optional[AuditBreak] = None

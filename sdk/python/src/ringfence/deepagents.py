@@ -14,7 +14,7 @@ except ImportError as error:
     raise ImportError("ringfence.deepagents needs the package deepagents: install ringfence[deepagents]") from error
 
 from . import CommandHandle, Sandbox
-from ._arguments import check_sandbox, unexpected
+from ._arguments import check_sandbox, positive_seconds, unexpected
 from ._ends import exit_status, file_failure, why_cut
 from .errors import ApiError, RingfenceError
 from .models import CommandResult
@@ -53,9 +53,9 @@ class RingfenceSandbox(BaseSandbox):
 
     def __init__(self, sandbox: Sandbox, *, timeout: int = TIMEOUT) -> None:
         self._sandbox: Sandbox = check_sandbox(sandbox)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
+        if isinstance(timeout, bool):
             raise unexpected("a number of seconds, or 0 for no limit,", "timeout", timeout)
-        self._timeout = timeout
+        self._timeout = timeout if timeout == 0 else positive_seconds(timeout)
 
     @property
     def id(self) -> str:
@@ -81,7 +81,7 @@ class RingfenceSandbox(BaseSandbox):
                 await asyncio.to_thread(handle.kill)
             raise
 
-    def _limit(self, timeout: Optional[int]) -> Optional[int]:
+    def _limit(self, timeout: Optional[int]) -> Optional[float]:
         return (self._timeout if timeout is None else timeout) or None
 
     def upload_files(self, files: List[Tuple[str, bytes]]) -> List[FileUploadResponse]:

@@ -25,7 +25,7 @@ TIMEOUT = 60
 # Names of packages whose module has another one.
 _MODULES = {"pillow": "PIL", "beautifulsoup4": "bs4", "scikit-learn": "sklearn", "opencv-python": "cv2"}
 
-_KEPT = "variables and imports are kept from before it, and what it had done until then"
+_KEPT = "variables and imports are kept, those from before it and those that it had made"
 _LOST = "the interpreter was lost, and with it all variables; tools and the task's variables are there again"
 
 
@@ -63,13 +63,13 @@ class RingfenceExecutor(RemotePythonExecutor):
             if execution.truncated:
                 raise AgentError(f"the answer is longer than {MAX_OUTPUT} characters", self.logger)
             return CodeOutput(output=self._deserialize_final_answer(error.value), logs=logs, is_final_answer=True)
-        raise AgentError(self._told(execution), self.logger)
+        raise AgentError(self._model_output(execution), self.logger)
 
     def run_code_raise_errors(self, code: str) -> CodeOutput:
         """Runs the definitions of tools and variables. They are there again in a new interpreter."""
         execution = self._run(code)
         if execution.error is not None:
-            raise AgentError(self._told(execution), self.logger)
+            raise AgentError(self._model_output(execution), self.logger)
         self._defined = [each for each in self._defined if each != code] + [code]
         return CodeOutput(output=execution.text, logs="".join(execution.logs.stdout), is_final_answer=False)
 
@@ -102,7 +102,7 @@ class RingfenceExecutor(RemotePythonExecutor):
             raise SandboxFailed("; ".join(execution.warnings) or f"the end of the code is {execution.outcome}")
         return execution
 
-    def _told(self, execution: Execution) -> str:
+    def _model_output(self, execution: Execution) -> str:
         error = execution.error
         parts = ["".join(execution.logs.stdout), "Executing code yielded an error:"]
         if error is not None:

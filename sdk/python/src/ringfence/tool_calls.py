@@ -29,7 +29,7 @@ TIMEOUT = 10 * 60
 """Seconds that a command has, unless the call says otherwise."""
 
 USAGE = 2
-"""Exit status of a call that is none, as shells have it for wrong usage."""
+"""Exit status for a malformed call, as shells have it for wrong usage."""
 
 
 def openai_shell(sandbox: Sandbox, call: Mapping[str, Any], *, timeout: float = TIMEOUT) -> Json:
@@ -37,7 +37,8 @@ def openai_shell(sandbox: Sandbox, call: Mapping[str, Any], *, timeout: float = 
 
     The commands run one after the other, whatever the status of those before. The time limit is that of all together.
     """
-    given, call_id, timeout = _call(sandbox, call), _id(call), positive_seconds(timeout)
+    given = _call(sandbox, call)
+    call_id, timeout = _id(given), positive_seconds(timeout)
     answer: Json = {"type": "shell_call_output", "call_id": call_id, "status": "completed"}
     try:
         action = _action(given, "shell_call")
@@ -74,7 +75,8 @@ def openai_local_shell(sandbox: Sandbox, call: Mapping[str, Any], *, timeout: fl
 
     `user` is not obeyed: a sandbox has one user.
     """
-    given, call_id, timeout = _call(sandbox, call), _id(call), positive_seconds(timeout)
+    given = _call(sandbox, call)
+    call_id, timeout = _id(given), positive_seconds(timeout)
     try:
         action = _action(given, "local_shell_call")
         result = _started(
@@ -97,8 +99,9 @@ def anthropic_bash(sandbox: Sandbox, block: Mapping[str, Any], *, timeout: float
 
     The shell stays from call to call, with its directory and variables; `restart` ends it.
     """
-    use, timeout = _call(sandbox, block), positive_seconds(timeout)
-    answer: Json = {"type": "tool_result", "tool_use_id": _id(block)}
+    use = _call(sandbox, block)
+    call_id, timeout = _id(use), positive_seconds(timeout)
+    answer: Json = {"type": "tool_result", "tool_use_id": call_id}
     try:
         given = _input(use, "bash")
         if _member(given, "input", "restart", bool, "true or false", False):
@@ -137,7 +140,8 @@ def anthropic_code_execution(sandbox: Sandbox, block: Mapping[str, Any], *, time
 def _execution(
     kind: str, sandbox: Sandbox, block: Mapping[str, Any], member: str, program: List[str], timeout: float
 ) -> Json:
-    use, timeout = _call(sandbox, block), positive_seconds(timeout)
+    use = _call(sandbox, block)
+    call_id, timeout = _id(use), positive_seconds(timeout)
     try:
         code = _member(_input(use, kind), "input", member, str, "a text")
         result = _started(sandbox, [*program, code] if program else code, timeout=timeout)
@@ -153,7 +157,7 @@ def _execution(
     }
     if result.outcome == "timed_out":
         content = {"type": f"{kind}_tool_result_error", "error_code": "execution_time_exceeded"}
-    return {"type": f"{kind}_tool_result", "tool_use_id": _id(block), "content": content}
+    return {"type": f"{kind}_tool_result", "tool_use_id": call_id, "content": content}
 
 
 def _with_reason(result: CommandResult) -> str:
@@ -167,7 +171,7 @@ def _started(sandbox: Sandbox, command: Union[str, List[str]], **options: Any) -
     except ApiError as error:
         status = not_started(error)
         if status is None and isinstance(error, InvalidArguments):
-            # The model wrote them all: the rest was checked before.
+            # The command, directory and variables are the model's; the rest was checked before.
             status = USAGE
         if status is None:
             raise
@@ -191,11 +195,9 @@ def _call(sandbox: Sandbox, call: Any) -> Mapping[str, Any]:
     return found
 
 
-def _id(call: Any) -> str:
+def _id(call: Mapping[str, Any]) -> str:
     """Returns the id by which the answer is found. Without one there is nobody to answer."""
-    names = ("call_id", "id")
-    ids = [call.get(name) if isinstance(call, Mapping) else getattr(call, name, None) for name in names]
-    found = ids[0] or ids[1]
+    found = call.get("call_id") or call.get("id")
     if not isinstance(found, str):
         raise unexpected("a call with an id as `call_id` or `id`", "call", call)
     return found
@@ -208,8 +210,8 @@ def _member(owner: Mapping[str, Any], place: str, name: str, kind: Any, expected
     value = owner.get(name)
     if value is None and otherwise is not _REQUIRED:
         return otherwise
-    is_number_of_bool = isinstance(value, bool) and kind is not bool
-    if not isinstance(value, kind) or is_number_of_bool or (isinstance(value, (int, float)) and value < 0):
+    is_bool_as_number = isinstance(value, bool) and kind is not bool
+    if not isinstance(value, kind) or is_bool_as_number or (isinstance(value, (int, float)) and value < 0):
         raise _Unusable(f"expected {expected} as `{place}.{name}`, found {_shown(value)}")
     return value
 

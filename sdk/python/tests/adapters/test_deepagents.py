@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
 from conftest import Server, World
-from ringfence import Client, NotFound, RingfenceError, Sandbox
+from ringfence import Client, InvalidArguments, NotFound, RingfenceError, Sandbox
 from ringfence.deepagents import RingfenceSandbox, agent_backend
 
 ROOT = Path(__file__).parents[4]
@@ -83,6 +83,14 @@ def test_limits_are_told(backend: RingfenceSandbox) -> None:
     assert backend.execute("echo done", timeout=0).output == "done\n"
     long = backend.execute("head -c 3000000 /dev/zero | tr '\\0' x")
     assert long.truncated and 1 << 20 <= len(long.output) < 1_100_000
+
+
+def test_limits_that_are_none_are_refused(sandbox: Sandbox) -> None:
+    for wrong in (False, True, -1, float("nan"), float("inf"), "1m", None):
+        with pytest.raises(InvalidArguments, match="for `timeout`, got"):
+            RingfenceSandbox(sandbox, timeout=wrong)
+    for right in (0, 0.5, 60):
+        RingfenceSandbox(sandbox, timeout=right)
 
 
 def test_a_cancelled_task_ends_its_command(backend: RingfenceSandbox, sandbox: Sandbox) -> None:

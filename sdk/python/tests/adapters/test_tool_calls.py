@@ -164,6 +164,20 @@ def test_a_call_that_a_model_made_wrongly_is_answered(sandbox: Sandbox) -> None:
     assert openai_shell(sandbox, ShellCall.model_validate(shell("echo x")))["output"][0]["stdout"] == "x\n"
 
 
+def test_a_call_without_an_id_runs_nothing(sandbox: Sandbox) -> None:
+    touch = "touch ran"
+    for function, call in (
+        (openai_shell, {"action": {"commands": [touch]}}),
+        (openai_local_shell, {"action": {"command": ["touch", "ran"]}}),
+        (anthropic_bash, {"input": {"command": touch}}),
+        (anthropic_bash_code_execution, {"input": {"command": touch}}),
+        (anthropic_code_execution, {"input": {"code": "open('ran', 'w')"}}),
+    ):
+        with pytest.raises(InvalidArguments, match="a call with an id as `call_id` or `id` for `call`, got dict"):
+            function(sandbox, call)
+    assert not sandbox.files.exists("ran")
+
+
 def test_a_sandbox_that_is_gone_is_no_answer(client: Client) -> None:
     with Sandbox(client=client) as sandbox:
         sandbox.kill()

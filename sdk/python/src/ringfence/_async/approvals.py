@@ -30,7 +30,7 @@ class AsyncApprovals:
 
     async def get(self, approval_id: str) -> Approval:
         """Returns a question, waiting or past. Raises `NotFound` if there is none, or it is another tenant's."""
-        return approval(await self._transport.json("GET", f"/approvals/{segment(approval_id)}"))
+        return approval(await self._transport.json("GET", f"/approvals/{segment(approval_id, 'approval_id')}"))
 
     async def answer(self, question: Approval, approved: bool, *, remember: Remember = "once") -> None:
         """Answers a question whose text somebody, or this program, has read.

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 from .._address import Address, resolve
-from .._arguments import StrPath, check_callbacks, language_of, named, unexpected
+from .._arguments import StrPath, check_callbacks, items, language_of, named, unexpected
 from .._blocks import OnlyAsync  # async
 # sync: from .._blocks import OnlyPlain
 from .._events import LineDecoder
@@ -37,6 +37,8 @@ class AsyncClient(OnlyAsync):  # async
     `approvals` are questions to people, `audit` the audit log, `images` those of which sandboxes are made, `keys` those of the
     API, `runs` the stored ones, and `snapshots` the kept files of sandboxes.
     """
+
+    _plain_name = "Client"
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class AsyncClient(OnlyAsync):  # async
 
     async def call_tool(self, name: str, **arguments: Any) -> ToolAnswer:
         """Uses a tool."""
-        path = f"/tools/{segment(name)}"
+        path = f"/tools/{segment(name, 'name')}"
         answer = await self._transport.json("POST", path, json=arguments, ends_with_call=True)
         return build(ToolAnswer, answer)
 
@@ -166,10 +168,8 @@ def _program(
 
 
 def _programs(programs: Any) -> List[Dict[str, Any]]:
-    if isinstance(programs, (str, bytes, bytearray, Mapping)) or not isinstance(programs, Iterable):
-        hint = "pass a list of one, or use `run`" if isinstance(programs, (str, Mapping)) else ""
-        raise unexpected("a list of programs", "programs", programs, hint)
-    return [_one(each) for each in programs]
+    hint = "pass a list of one, or use `run`" if isinstance(programs, (str, Mapping)) else ""
+    return [_one(each) for each in items(programs, "programs", "a list of programs", hint)]
 
 
 def _one(program: Any) -> Dict[str, Any]:

@@ -98,7 +98,8 @@ class AsyncCommandHandle:
     async def send_stdin(self, data: AsyncData, *, end: bool = False) -> None:
         """Sends input, as fast as the process reads. `end` closes the input after it; in a terminal, send `"\\x04"` for it.
 
-        Tasks take turns: input arrives in the order of the calls. Raises `Conflict` if the input is closed or the process has ended.
+        Tasks of asyncio take turns, so that input arrives in the order of their calls; threads do not. Raises `Conflict` if the input is
+        closed or the process has ended.
         """
         content, _ = sized(data)
         request = {"params": {"end": end}, "content": async_pieces(content)}

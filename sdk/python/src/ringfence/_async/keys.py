@@ -19,7 +19,7 @@ class AsyncKeys:
         self._transport = transport
 
     async def list(self) -> List[KeyInfo]:
-        """Lists the keys, the oldest first, those that are revoked or have expired among them."""
+        """Lists the keys, the oldest first, with revoked and expired ones."""
         answer = await self._transport.json("GET", "/keys")
         return [key_info(each) for each in answer.get("keys", [])]
 
@@ -28,7 +28,7 @@ class AsyncKeys:
 
         Its sandboxes stay. A key that is revoked already stays so. Raises `NotFound` if there is none.
         """
-        await self._transport.json("POST", f"/keys/{segment(key_id)}/revoke")
+        await self._transport.json("POST", f"/keys/{segment(key_id, 'key_id')}/revoke")
 
     async def remove(self, key_id: str) -> None:
         """Removes a key that is revoked or has expired and, unless other keys of its tenant are left, its sandboxes, snapshots,
@@ -36,4 +36,4 @@ class AsyncKeys:
 
         The audit log stays. Raises `Conflict` if the key is in force or requests of it are still running, `NotFound` if there is none.
         """
-        await self._transport.json("DELETE", f"/keys/{segment(key_id)}")
+        await self._transport.json("DELETE", f"/keys/{segment(key_id, 'key_id')}")

@@ -29,5 +29,5 @@ class AsyncRuns:
 
     async def get(self, run_id: str) -> StoredRun:
         """Returns a run with its code and output, by its id: `meta["artifact"]` of its result. Raises `NotFound` if there is none."""
-        answer = await self._transport.json("GET", f"/runs/{segment(run_id)}")
+        answer = await self._transport.json("GET", f"/runs/{segment(run_id, 'run_id')}")
         return build(StoredRun, answer, result=build(RunResult, answer.get("result")))

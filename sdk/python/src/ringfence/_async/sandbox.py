@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from .._arguments import StrPath, check_callbacks, check_known, language_of, named, texts, unexpected
-from .._blocks import OnlyAsync, not_ended  # async
-# sync: from .._blocks import OnlyPlain, not_ended
+from .._blocks import OnlyAsync, log_not_ended  # async
+# sync: from .._blocks import OnlyPlain, log_not_ended
 from .._events import Kept, Texts
 from .._packages import key_of
 from .._path import segment
@@ -67,9 +67,11 @@ class AsyncSandbox(OnlyAsync):  # async
     """A sandbox, which stays until it is killed, its time is up, or the server ends.
 
     `with` creates it and kills it in the end. The options are the members of `POST /v1/sandboxes`: sizes are bytes or
-    texts such as `"512MiB"`, times are seconds or texts such as `"10m"`; `image` is one that `ringfence image ls` lists,
+    texts such as `"512MiB"`, times are seconds, texts such as `"10m"` or `timedelta`; `image` is one that `ringfence image ls` lists,
     `packages` a list of names, or a key that `ringfence packages ls --json` lists, `snapshot` an id or name.
     """
+
+    _plain_name = "Sandbox"
 
     def __init__(
         self,
@@ -170,7 +172,7 @@ class AsyncSandbox(OnlyAsync):  # async
         sandbox._adopt_client(client, connection)
         sandbox._kill_at_exit = False
         try:
-            answer = await sandbox._client._transport.json("GET", f"/sandboxes/{segment(sandbox_id)}")
+            answer = await sandbox._client._transport.json("GET", f"/sandboxes/{segment(sandbox_id, 'sandbox_id')}")
             sandbox._adopt(build(SandboxInfo, answer))
         except BaseException:
             await sandbox._close_client()
@@ -225,7 +227,7 @@ class AsyncSandbox(OnlyAsync):  # async
             # What the block raised comes first.
             if not raised or raised[0] is None:
                 raise
-            not_ended(self, error)
+            log_not_ended(self, error)
         finally:
             await self.aclose()
 
@@ -406,4 +408,4 @@ async def _shown(ended: Execution, on_result: Optional[Callable[[Result], Any]])
 
 
 def _id(context: Union[str, Context]) -> str:
-    return segment(context.id if isinstance(context, Context) else context)
+    return segment(context.id if isinstance(context, Context) else context, "context")

@@ -22,8 +22,8 @@ class AsyncSnapshots:
 
     async def get(self, snapshot_id: str) -> SnapshotInfo:
         """Returns the snapshot with this id or name. Raises `NotFound` if there is none."""
-        return build(SnapshotInfo, await self._transport.json("GET", f"/snapshots/{segment(snapshot_id)}"))
+        return build(SnapshotInfo, await self._transport.json("GET", f"/snapshots/{segment(snapshot_id, 'snapshot_id')}"))
 
     async def remove(self, snapshot_id: str) -> None:
         """Removes the snapshot with this id or name; sandboxes that were made of it stay. Raises `NotFound` if there is none."""
-        await self._transport.json("DELETE", f"/snapshots/{segment(snapshot_id)}")
+        await self._transport.json("DELETE", f"/snapshots/{segment(snapshot_id, 'snapshot_id')}")

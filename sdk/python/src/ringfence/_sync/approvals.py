@@ -31,7 +31,7 @@ class Approvals:
 
     def get(self, approval_id: str) -> Approval:
         """Returns a question, waiting or past. Raises `NotFound` if there is none, or it is another tenant's."""
-        return approval(self._transport.json("GET", f"/approvals/{segment(approval_id)}"))
+        return approval(self._transport.json("GET", f"/approvals/{segment(approval_id, 'approval_id')}"))
 
     def answer(self, question: Approval, approved: bool, *, remember: Remember = "once") -> None:
         """Answers a question whose text somebody, or this program, has read.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 from .._address import Address, resolve
-from .._arguments import StrPath, check_callbacks, language_of, named, unexpected
+from .._arguments import StrPath, check_callbacks, items, language_of, named, unexpected
 from .._blocks import OnlyPlain
 from .._events import LineDecoder
 from .._path import segment
@@ -36,6 +36,8 @@ class Client(OnlyPlain):
     `approvals` are questions to people, `audit` the audit log, `images` those of which sandboxes are made, `keys` those of the
     API, `runs` the stored ones, and `snapshots` the kept files of sandboxes.
     """
+
+    _plain_name = "Client"
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class Client(OnlyPlain):
 
     def call_tool(self, name: str, **arguments: Any) -> ToolAnswer:
         """Uses a tool."""
-        path = f"/tools/{segment(name)}"
+        path = f"/tools/{segment(name, 'name')}"
         answer = self._transport.json("POST", path, json=arguments, ends_with_call=True)
         return build(ToolAnswer, answer)
 
@@ -164,10 +166,8 @@ def _program(
 
 
 def _programs(programs: Any) -> List[Dict[str, Any]]:
-    if isinstance(programs, (str, bytes, bytearray, Mapping)) or not isinstance(programs, Iterable):
-        hint = "pass a list of one, or use `run`" if isinstance(programs, (str, Mapping)) else ""
-        raise unexpected("a list of programs", "programs", programs, hint)
-    return [_one(each) for each in programs]
+    hint = "pass a list of one, or use `run`" if isinstance(programs, (str, Mapping)) else ""
+    return [_one(each) for each in items(programs, "programs", "a list of programs", hint)]
 
 
 def _one(program: Any) -> Dict[str, Any]:

@@ -96,7 +96,8 @@ class CommandHandle:
     def send_stdin(self, data: Data, *, end: bool = False) -> None:
         """Sends input, as fast as the process reads. `end` closes the input after it; in a terminal, send `"\\x04"` for it.
 
-        Tasks take turns: input arrives in the order of the calls. Raises `Conflict` if the input is closed or the process has ended.
+        Tasks of asyncio take turns, so that input arrives in the order of their calls; threads do not. Raises `Conflict` if the input is
+        closed or the process has ended.
         """
         content, _ = sized(data)
         request = {"params": {"end": end}, "content": pieces(content)}

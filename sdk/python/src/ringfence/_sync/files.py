@@ -103,8 +103,7 @@ class Files:
 
     def list(self, path: StrPath = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
         """Lists a directory and, with `depth`, those below it. Raises `LimitExceeded` if there are more entries than one answer holds."""
-        if number(depth, "depth") < 1:
-            raise unexpected("a number of levels of at least 1", "depth", depth)
+        depth = number(depth, "depth", least=1)
         answer = self._get("/list", path=absolute(path), depth=depth)
         entries = answer.get("entries", [])
         if not answer.get("complete", True):

@@ -20,7 +20,7 @@ class Keys:
         self._transport = transport
 
     def list(self) -> List[KeyInfo]:
-        """Lists the keys, the oldest first, those that are revoked or have expired among them."""
+        """Lists the keys, the oldest first, with revoked and expired ones."""
         answer = self._transport.json("GET", "/keys")
         return [key_info(each) for each in answer.get("keys", [])]
 
@@ -29,7 +29,7 @@ class Keys:
 
         Its sandboxes stay. A key that is revoked already stays so. Raises `NotFound` if there is none.
         """
-        self._transport.json("POST", f"/keys/{segment(key_id)}/revoke")
+        self._transport.json("POST", f"/keys/{segment(key_id, 'key_id')}/revoke")
 
     def remove(self, key_id: str) -> None:
         """Removes a key that is revoked or has expired and, unless other keys of its tenant are left, its sandboxes, snapshots,
@@ -37,4 +37,4 @@ class Keys:
 
         The audit log stays. Raises `Conflict` if the key is in force or requests of it are still running, `NotFound` if there is none.
         """
-        self._transport.json("DELETE", f"/keys/{segment(key_id)}")
+        self._transport.json("DELETE", f"/keys/{segment(key_id, 'key_id')}")

@@ -30,5 +30,5 @@ class Runs:
 
     def get(self, run_id: str) -> StoredRun:
         """Returns a run with its code and output, by its id: `meta["artifact"]` of its result. Raises `NotFound` if there is none."""
-        answer = self._transport.json("GET", f"/runs/{segment(run_id)}")
+        answer = self._transport.json("GET", f"/runs/{segment(run_id, 'run_id')}")
         return build(StoredRun, answer, result=build(RunResult, answer.get("result")))

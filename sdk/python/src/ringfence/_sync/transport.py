@@ -18,7 +18,7 @@ from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
 from .._proxy import proxy_of
 from .._request import RequestBuilder
-from .._refused import in_our_words, other_scheme, speaks_otherwise
+from .._refused import explain_unauthenticated, is_wrong_scheme, wrong_scheme_message
 from .._retries import KEY, Retries, key
 from .._version import VERSION
 from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, Unauthenticated, of_body
@@ -135,7 +135,7 @@ class Transport:
         except httpcore.ProxyError as error:
             raise RingfenceError(f"the proxy of the environment made no connection: {error}", PROXY_HINT) from error
         except FAILURES as error:
-            if other_scheme(error):
+            if is_wrong_scheme(error):
                 raise unavailable(self.address, error) from error
             raise gone(error) from error
         if 200 <= response.status < 300:
@@ -246,8 +246,8 @@ def unavailable(address: Address, error: Exception) -> ServerUnavailable:
         if cause.verify_code in (_OTHER_NAME, _OTHER_ADDRESS):
             hint = "use a name that the certificate has"
         return ServerUnavailable(f"the certificate of {address} is not trusted: {cause.verify_message}", hint)
-    if other_scheme(error):
-        return ServerUnavailable(*speaks_otherwise(address))
+    if is_wrong_scheme(error):
+        return ServerUnavailable(*wrong_scheme_message(address))
     hint = "start `ringfence serve`" if address.socket else "check the URL, and that `ringfence serve --listen` runs there"
     if proxy_of(address):
         hint = f"{PROXY_HINT}, and the URL"
@@ -278,5 +278,5 @@ def refusal(address: Address, response: httpcore.Response, body: bytes, method: 
         why = f"leave {base!r} out of the URL" if base else f"it has another version than this package, {VERSION}: update the older one"
         return IncompatibleServer(f"the server has no route {method} {base}/v1{path}", why)
     if isinstance(error, Unauthenticated):
-        return in_our_words(error, bool(address.api_key))
+        return explain_unauthenticated(error, bool(address.api_key))
     return error
