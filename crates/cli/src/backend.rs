@@ -25,13 +25,20 @@ impl Prepared {
     ///
     /// Only for a process that has done nothing yet ([`Launcher::fork`]).
     pub(crate) fn new(socket: Option<&Path>, arguments: &mut [OsString]) -> Self {
-        let connection = socket.and_then(|socket| client::connect_now(socket).ok());
-        // If the fork fails, the local backend tries again later and reports the error.
-        let launcher = match connection {
-            Some(_) => None,
-            None => Launcher::fork(arguments).ok(),
-        };
-        Self { connection, launcher }
+        let mut prepared = Self::connected(socket);
+        if prepared.connection.is_none() {
+            // If the fork fails, the local backend tries again later and reports the error.
+            prepared.launcher = Launcher::fork(arguments).ok();
+        }
+        prepared
+    }
+
+    /// Connects to the server at `socket`. The server wakes up while this process gets ready.
+    pub(crate) fn connected(socket: Option<&Path>) -> Self {
+        Self {
+            connection: socket.and_then(|socket| client::connect_now(socket).ok()),
+            launcher: None,
+        }
     }
 }
 

@@ -35,6 +35,9 @@ fn main() -> ExitCode {
             let socket = (!local).then(Paths::socket_early).flatten();
             Prepared::new(socket.as_deref(), &mut arguments)
         }
+        Some("tool") if !arguments.iter().any(|argument| argument == "--no-engine") => {
+            Prepared::connected(Paths::socket_early().as_deref())
+        }
         _ => Prepared::default(),
     };
     let form = ErrorFormat::of(&arguments);
@@ -75,7 +78,7 @@ fn is_image(argument: &OsString) -> bool {
 fn dispatch(command: &Command, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => command::run::run(args, prepared, context),
-        Command::Tool(args) => command::tool::run(args, context),
+        Command::Tool(args) => command::tool::run(args, prepared, context),
         Command::Mcp(args) => command::mcp::run(args, context),
         Command::Accept(args) => command::accept::run(args, context),
         Command::Skills(args) => command::skills::run(args, context),

@@ -48,7 +48,7 @@ pub fn host_tools() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns all tools. A new one is added here and, in the same order, to [`NAMES`].
-fn all() -> Vec<Definition> {
+pub(crate) fn all() -> Vec<Definition> {
     vec![
         Definition::of::<run_python_code::RunPythonCode>(),
         Definition::of::<run_code::RunCode>(),

@@ -25,14 +25,14 @@ use ringfence_gateway_protocol::interrupted;
 /// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
 
-pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ToolArgs, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = local::settings(&settings::settings(context)?, Warmth::Cold, context)?;
     let socket = if args.no_engine {
         None
     } else {
         context.paths.socket_if_ours()
     };
-    let backend = backend::server_or_local(socket, settings, Prepared::default(), context)?;
+    let backend = backend::server_or_local(socket, settings, prepared, context)?;
     let backend = Arc::new(backend.with_log(context.log.clone()));
     let workspaces = toolbox::workspaces(args.workspace.as_deref(), context)?;
     let skills = ringfence::skills::all(None, context)?.map(Arc::new);

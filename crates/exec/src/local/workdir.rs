@@ -205,6 +205,10 @@ pub async fn disk_limit_exceeded(path: PathBuf, most: Usage, pause: impl Fn(Dura
 /// Measures a directory; `None` if it exceeds `most` or cannot be measured: in both cases the guest is
 /// killed.
 async fn measured(path: PathBuf, most: Usage) -> Option<Usage> {
+    // No thread is started for a directory that nothing was written to: most stay so.
+    if is_empty(&path) {
+        return Some(Usage { bytes: 0, entries: 0 });
+    }
     // One at a time, because each holds directories open; waiting holds no blocking thread, which others
     // need.
     static TURN: Semaphore = Semaphore::const_new(1);
@@ -214,6 +218,12 @@ async fn measured(path: PathBuf, most: Usage) -> Option<Usage> {
         usage(&path, most)
     });
     measuring.await.unwrap_or(None)
+}
+
+/// Returns `true` for a directory without entries, as far as it can be read.
+fn is_empty(path: &Path) -> bool {
+    let entries = open(path, 0o500).and_then(|directory| fs::read_dir(handle(&directory)));
+    entries.is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Measures the directory at `path`; `None` if it exceeds `most`.

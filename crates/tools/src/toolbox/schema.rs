@@ -56,6 +56,58 @@ pub(crate) fn members(schema: &Map<String, Value>) -> String {
     all.join(", ")
 }
 
+/// Returns `true` if a value fulfils a schema, as far as its most frequent keywords tell. `false` means nothing.
+///
+/// To compile a [`validator`] takes longer than all else in a process that calls one tool, and most arguments are right.
+pub(crate) fn accepts(schema: &Map<String, Value>, value: &Value) -> bool {
+    let accepts_of =
+        |schema: &Value, value: &Value| schema.as_object().is_some_and(|schema| accepts(schema, value));
+    let number = |is_within: fn(f64, f64) -> bool, limit: &Value| {
+        let both = value.as_f64().zip(limit.as_f64());
+        both.is_some_and(|(value, limit)| is_within(value, limit))
+    };
+    schema.iter().all(|(keyword, expected)| match keyword.as_str() {
+        // Annotations: formats are not asserted.
+        "$schema" | "description" | "default" | "format" => true,
+        "type" => match expected {
+            Value::Array(types) => types.iter().any(|one| is_of_type(one, value)),
+            one => is_of_type(one, value),
+        },
+        "enum" => each(expected).any(|one| one == value),
+        "anyOf" => each(expected).any(|schema| accepts_of(schema, value)),
+        "exclusiveMinimum" => number(|value, limit| value > limit, expected),
+        "maximum" => number(|value, limit| value <= limit, expected),
+        "required" => each(expected).all(|name| name.as_str().is_some_and(|name| value.get(name).is_some())),
+        // Both together, as all of our objects have them: each member is known, and fulfils its schema.
+        "properties" => value.as_object().is_some_and(|members| {
+            members
+                .iter()
+                .all(|(name, value)| expected.get(name).is_some_and(|schema| accepts_of(schema, value)))
+        }),
+        "additionalProperties" => *expected == Value::Bool(false) && schema.contains_key("properties"),
+        _ => false,
+    })
+}
+
+/// Returns the elements of a keyword's list.
+fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// Compares the type of a value. An integer that is written as a decimal fraction is left to the library.
+fn is_of_type(name: &Value, value: &Value) -> bool {
+    match name.as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("null") => value.is_null(),
+        Some("number") => value.is_number(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        _ => false,
+    }
+}
+
 /// Validates arguments; the error names the members and their violations.
 pub(crate) fn check(
     tool: &str,
@@ -113,4 +165,72 @@ fn described(schema: &Map<String, Value>, path: &str) -> Option<String> {
         .get("description")?
         .as_str()?;
     Some(format!("`{name}`: {words}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::all;
+    use serde_json::json;
+
+    /// Values at the edges of the keywords.
+    fn values() -> Vec<Value> {
+        let numbers = [
+            json!(-1),
+            json!(0),
+            json!(0.5),
+            json!(1),
+            json!(1.0),
+            json!(86_400),
+            json!(86_401),
+        ];
+        let words = ["", "python", "local", "5s", "x y", "\u{0}"].map(Value::from);
+        let others = [
+            json!(null),
+            json!(true),
+            json!([]),
+            json!(["a"]),
+            json!({}),
+            json!({"a": "b"}),
+        ];
+        numbers.into_iter().chain(words).chain(others).collect()
+    }
+
+    #[test]
+    fn what_is_accepted_early_fulfils_the_schema() {
+        let mut early = 0;
+        for tool in all() {
+            let schema = &*tool.input_schema;
+            let library = validator(schema);
+            let mut judge = |arguments: Value| {
+                if accepts(schema, &arguments) {
+                    early += 1;
+                    assert!(library.is_valid(&arguments), "{}: {arguments}", tool.name);
+                }
+            };
+            let required = schema.get("required").and_then(Value::as_array);
+            let least = |value: &Value| -> Map<_, _> {
+                let names = required.into_iter().flatten().filter_map(Value::as_str);
+                names.map(|name| (name.to_owned(), value.clone())).collect()
+            };
+            for value in values() {
+                judge(value.clone());
+                judge(least(&value).into());
+                for name in schema["properties"]
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .map(String::as_str)
+                    .chain(["other"])
+                {
+                    let mut members = least(&json!("python"));
+                    members.insert(name.to_owned(), value.clone());
+                    judge(members.clone().into());
+                    members.retain(|member, _| member == name);
+                    judge(members.into());
+                }
+            }
+        }
+        assert!(early > 100, "{early}");
+    }
 }

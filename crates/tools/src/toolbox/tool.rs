@@ -228,6 +228,9 @@ impl Definition {
 
     /// Validates arguments against the schema.
     pub(crate) fn check(&self, arguments: &Value) -> Result<(), ToolError> {
+        if schema::accepts(&self.input_schema, arguments) {
+            return Ok(());
+        }
         let validator = self
             .validator
             .get_or_init(|| schema::validator(&self.input_schema));
