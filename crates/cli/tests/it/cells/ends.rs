@@ -154,7 +154,10 @@ fn programs_do_not_reach_the_init() {
             // Its kernel lets the init be killed, and with it the sandbox. Its end may be noticed before the next command.
             let next = lab.sandbox(&["exec", "lab", "--", "true"]);
             let told = ["the container ended", "there is no sandbox `lab`"];
-            assert!(next.status == 125 && told.iter().any(|text| next.stderr.contains(text)), "{next:?}");
+            assert!(
+                next.status == 125 && told.iter().any(|text| next.stderr.contains(text)),
+                "{next:?}"
+            );
             return;
         }
         assert_eq!(lab.bash("echo lives").ok(), "lives\n");
