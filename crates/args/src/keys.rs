@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use ringfence_policy::Bytes;
+use ringfence_policy::CpuTime;
 use ringfence_server::api::{Rights, Tenant};
-use ringfence_server::quota::CpuTime;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -66,12 +66,21 @@ pub struct KeysCreateArgs {
     /// Runs that it may begin a day (UTC): programs, calls of tools, and processes and code in sandboxes.
     #[arg(long, value_name = "COUNT", value_parser = runs)]
     pub quota_runs: Option<u64>,
+    /// Memory times the duration of its use that its runs and sandboxes may need a day (UTC), in GiB-seconds: 3600 are 1 GiB for
+    /// an hour.
+    #[arg(long, value_name = "GIB-SECONDS", value_parser = gib_seconds)]
+    pub quota_memory: Option<u64>,
     /// Bytes that its runs and tools may send to hosts and receive from them a day (UTC), such as 1GiB.
     #[arg(long, value_name = "SIZE")]
     pub quota_egress: Option<Bytes>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+fn gib_seconds(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("expected a number of GiB-seconds, such as 3600, got `{text}`"))
 }
 
 fn runs(text: &str) -> Result<u64, String> {

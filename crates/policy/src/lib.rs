@@ -18,6 +18,7 @@ mod limits;
 mod mount;
 mod network;
 mod outcome;
+mod quota;
 pub mod remedy;
 mod remote;
 mod request;
@@ -43,6 +44,7 @@ pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, ImageFacts, Meta, Outcome, OutputFile, ResourceLimits,
     RichResult, SessionFacts,
 };
+pub use quota::{CpuTime, ParseCpuTimeError, Quota};
 pub use remedy::Remedy;
 pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};
 pub use request::{

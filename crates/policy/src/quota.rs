@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use ringfence_policy::Bytes;
+use crate::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,9 @@ pub struct Quota {
     pub cpu_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<u64>,
+    /// Memory times the duration of its use, in GiB-seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_gib_seconds: Option<u64>,
     /// Bytes sent to hosts and received from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_bytes: Option<u64>,
@@ -58,11 +61,13 @@ impl Quota {
     }
 
     /// Renders the quota for the end of a line; nothing without limits.
-    pub(crate) fn to_text(self) -> String {
+    pub fn to_text(self) -> String {
         let limits = [
             self.runs.map(|runs| format!("{runs} runs")),
             self.cpu_seconds
                 .map(|seconds| format!("{seconds} s of processor time")),
+            self.memory_gib_seconds
+                .map(|amount| format!("{amount} GiB-s of memory")),
             self.egress_bytes
                 .map(|bytes| format!("{} of egress", Bytes(bytes))),
         ];

@@ -10,7 +10,6 @@
 //! - [`console`]: the web console for approvals.
 //! - [`metrics`]: figures for monitoring.
 //! - [`usage`]: the usage of keys.
-//! - [`quota`]: the most that each may use.
 //! - [`remains`]: files that runs leave.
 //! - [`sources`]: the records that people see.
 //! - [`site`]: the listeners of both.
@@ -26,7 +25,6 @@ pub mod frame;
 pub mod listener;
 pub mod mcp;
 pub mod metrics;
-pub mod quota;
 pub mod remains;
 pub mod server_or_local;
 pub mod site;

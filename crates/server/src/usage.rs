@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::key_store::{KeyStore, StoredKey};
 use crate::api::tenant::{Account, FIXED, Tenant, scope_of};
-use crate::quota::Quota;
 use ringfence_gateway_protocol::visible;
+use ringfence_policy::Quota;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -178,6 +178,8 @@ pub(crate) enum Exceeded {
     Runs { used: u64, quota: u64 },
     #[error("the quota of the key is used up: {used:.1} of {quota} seconds of processor time today")]
     Processor { used: f64, quota: u64 },
+    #[error("the quota of the key is used up: {used:.1} of {quota} GiB-seconds of memory today")]
+    Memory { used: f64, quota: u64 },
     #[error("the quota of the key is used up: {used} of {} of egress today", Bytes(*.quota))]
     Egress { used: Bytes, quota: u64 },
 }
@@ -245,24 +247,31 @@ impl AddAssign for Figures {
     }
 }
 
-impl Quota {
-    fn check(&self, today: &Figures) -> Result<(), Exceeded> {
-        if let Some(quota) = self.runs
-            && today.runs >= quota
+impl Figures {
+    /// Checks what was used self.
+    fn check(&self, most: &Quota) -> Result<(), Exceeded> {
+        if let Some(quota) = most.runs
+            && self.runs >= quota
         {
-            let used = today.runs;
+            let used = self.runs;
             return Err(Exceeded::Runs { used, quota });
         }
-        if let Some(quota) = self.cpu_seconds
-            && today.cpu_seconds >= quota as f64
+        if let Some(quota) = most.cpu_seconds
+            && self.cpu_seconds >= quota as f64
         {
-            let used = today.cpu_seconds;
+            let used = self.cpu_seconds;
             return Err(Exceeded::Processor { used, quota });
         }
-        if let Some(quota) = self.egress_bytes
-            && today.egress_bytes >= quota
+        if let Some(quota) = most.memory_gib_seconds
+            && self.memory_gib_seconds >= quota as f64
         {
-            let used = Bytes(today.egress_bytes);
+            let used = self.memory_gib_seconds;
+            return Err(Exceeded::Memory { used, quota });
+        }
+        if let Some(quota) = most.egress_bytes
+            && self.egress_bytes >= quota
+        {
+            let used = Bytes(self.egress_bytes);
             return Err(Exceeded::Egress { used, quota });
         }
         Ok(())
@@ -299,7 +308,7 @@ impl Usage {
     /// Begins a run of an account, if a key's quota allows one more.
     pub(crate) fn begin(&self, account: &Account, quota: &Quota) -> Result<(), Exceeded> {
         self.change(account, |used| {
-            quota.check(&used.today)?;
+            used.today.check(quota)?;
             used.add(Figures {
                 runs: 1,
                 ..Figures::default()
@@ -318,7 +327,7 @@ impl Usage {
 
     /// Checks that an account has not used up a key's quota.
     pub(crate) fn check(&self, account: &Account, quota: &Quota) -> Result<(), Exceeded> {
-        quota.check(&self.of(account).today)
+        self.of(account).today.check(quota)
     }
 
     /// Adds usage to the account of its owner. Usage without a key is not counted.

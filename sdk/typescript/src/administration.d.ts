@@ -5,6 +5,8 @@ export interface Quota {
   /** Processor time, in seconds. */
   cpuSeconds?: number;
   runs?: number;
+  /** Memory times the duration of its use, in GiB-seconds. */
+  memoryGibSeconds?: number;
   /** Bytes sent to hosts and received from them. */
   egressBytes?: number;
 }

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use ringfence_client::Client;
+use ringfence_policy::Quota;
 use ringfence_policy::Scope;
 use ringfence_records::audit::{AuditedCaller, Operation, Outcome};
 use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey, public_id, shown_id};
-use ringfence_server::quota::Quota;
 use ringfence_server::remains::Remains;
 use ringfence_server::usage::{ReportedKey, Usage, UsageError, UsageReport};
 use ringfence_tools::toolbox::{ErrorKind, Surface};
@@ -81,6 +81,7 @@ fn create(args: &KeysCreateArgs, store: &KeyStore, context: &Context) -> anyhow:
         quota: Quota {
             cpu_seconds: args.quota_cpu.map(|time| time.seconds),
             runs: args.quota_runs,
+            memory_gib_seconds: args.quota_memory,
             egress_bytes: args.quota_egress.map(|size| size.0),
         },
     };
@@ -156,6 +157,7 @@ fn check(args: &KeysCreateArgs) -> Result<(), Failure> {
     let quotas = [
         ("--quota-cpu", cpu),
         ("--quota-runs", args.quota_runs),
+        ("--quota-memory", args.quota_memory),
         ("--quota-egress", egress),
     ];
     for (flag, quota) in quotas {

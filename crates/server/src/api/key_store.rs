@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::digest::{digest, is_same};
 use super::rights::{Right, Rights};
 use super::tenant::{Account, Allowance, Tenant, scope_of};
-use crate::quota::Quota;
 use ringfence_gateway_protocol::visible;
 use ringfence_http::random_hex;
+use ringfence_policy::Quota;
 
 /// Maximum size of a key's file.
 const MAX: u64 = 16 * 1024;

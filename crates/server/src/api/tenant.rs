@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::digest::digest;
-use crate::quota::Quota;
+use ringfence_policy::Quota;
 
 /// The name of a tenant: 1 to 32 lowercase letters, digits and hyphens, of which the first is a letter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

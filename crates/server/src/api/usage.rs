@@ -111,7 +111,7 @@ impl Api {
         if account.as_str() == OWNER || cost == OperationCost::Nothing {
             return Ok(Begun(None));
         }
-        if quota.cpu_seconds.is_some() {
+        if quota.cpu_seconds.or(quota.memory_gib_seconds).is_some() {
             self.measure_if_old();
         }
         if cost == OperationCost::Place {

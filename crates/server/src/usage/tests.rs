@@ -97,6 +97,7 @@ fn a_quota_holds_for_a_day() {
     let quota = Quota {
         cpu_seconds: Some(2),
         runs: Some(2),
+        memory_gib_seconds: Some(3),
         egress_bytes: Some(1000),
     };
     let id = account(dir.path());
@@ -112,6 +113,19 @@ fn a_quota_holds_for_a_day() {
     usage.begin(&id, &Quota::default()).unwrap();
     usage.lock().used.get_mut(id.as_str()).unwrap().today.cpu_seconds = 0.0;
     usage.take_back(&id);
+    let of_sandboxes = |gib: u32| Figures::of_sandboxes(0.0, f64::from(gib) * f64::from(1 << 30));
+    usage.add(&scope_of(&id).unwrap(), of_sandboxes(2));
+    usage.check(&id, &quota).unwrap();
+    usage.add(&scope_of(&id).unwrap(), of_sandboxes(1));
+    let memory = Exceeded::Memory { used: 3.0, quota: 3 };
+    assert_eq!(usage.check(&id, &quota), Err(memory));
+    usage
+        .lock()
+        .used
+        .get_mut(id.as_str())
+        .unwrap()
+        .today
+        .memory_gib_seconds = 0.0;
     usage.count(&scope_of(&id).unwrap(), 1000);
     let egress = usage.begin(&id, &quota).unwrap_err().to_string();
     assert_eq!(

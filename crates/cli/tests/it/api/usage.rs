@@ -258,6 +258,40 @@ fn a_quota_of_processor_time_holds_after_a_restart_and_goes_with_its_key() {
     world.close();
 }
 
+/// Prints once it uses 256 MiB of memory, and holds it.
+const HOLDS: &str = "
+import time
+held = bytearray(b'1') * (256 << 20)
+print('held', flush=True)
+while True: time.sleep(60)
+";
+
+#[test]
+fn a_quota_of_memory_holds_for_what_sandboxes_keep() {
+    let world = world();
+    let key = Holder::new(&world, &["--quota-memory", "1"]);
+    assert_eq!(key.usage()["quota"], json!({"memory_gib_seconds": 1}));
+    key.ok(
+        "POST /v1/sandboxes",
+        &json!({"name": "keeps", "memory": "512MiB"}),
+    );
+    let command = json!({"command": ["python3", "-c", HOLDS]});
+    key.ok("POST /v1/sandboxes/keeps/processes", &command);
+    eventually("four seconds of a quarter are counted", || {
+        figure(&key.usage(), "/today/memory_gib_seconds") >= 1.0
+    });
+    for (line, body) in [
+        ("POST /v1/run", run("1")),
+        ("POST /v1/sandboxes", json!({})),
+        ("POST /v1/sandboxes/keeps/processes", json!({"command": "true"})),
+    ] {
+        key.assert_used_up(line, &body, "GiB-seconds of memory today");
+    }
+    // It can still put an end to it.
+    key.ok("DELETE /v1/sandboxes/keeps", &json!({}));
+    world.close();
+}
+
 #[test]
 fn bytes_to_and_from_hosts_are_counted_and_have_a_quota() {
     let page = Server::new();
@@ -340,6 +374,8 @@ fn a_quota_that_is_none_is_refused() {
         ["--quota-runs", "many"],
         ["--quota-runs", "0"],
         ["--quota-cpu", "0s"],
+        ["--quota-memory", "1GiB"],
+        ["--quota-memory", "0"],
         ["--quota-egress", "much"],
         ["--quota-egress", "0"],
     ] {
