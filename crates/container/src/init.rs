@@ -209,6 +209,11 @@ impl InitClient {
         }
     }
 
+    /// Returns the number of bytes that these processes sent to hosts and received from them so far.
+    pub fn egress_bytes(&self) -> u64 {
+        self.outlet.as_ref().map_or(0, Outlet::bytes)
+    }
+
     /// Returns the init's description of its container.
     pub const fn ready(&self) -> &Ready {
         &self.ready

@@ -75,6 +75,10 @@ impl ConnectedCell {
         }
     }
 
+    pub(crate) fn egress_bytes(&self) -> u64 {
+        self.cell.egress_bytes()
+    }
+
     /// Returns the number of processes that the kernel has killed for lack of memory.
     pub(crate) fn memory_kills(&self) -> u64 {
         self.cell.usage().memory_kills

@@ -8,6 +8,7 @@
 //! - [`process`]: its processes; [`output`]: their output, for readers that come and go.
 //! - [`context`]: its interpreters.
 //! - [`files`]: its files.
+//! - [`KeyHosts`]: hosts that those of API keys may reach.
 //! - [`Consumption`]: what they use, by their owner.
 //! - [`SnapshotStore`]: files of sandboxes that are kept.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod events;
 pub mod files;
 mod id;
 mod image;
+mod key_hosts;
 mod lock;
 mod meter;
 pub mod output;
@@ -40,6 +42,7 @@ pub use ringfence_packages::Digest;
 pub use error::{Error, ErrorKind, ImageError};
 pub use events::{LifeEvent, LifeEventType, LifeEvents, LifeItem};
 pub use id::{SandboxId, SandboxName};
+pub use key_hosts::{ClosedHost, KeyHosts};
 pub use meter::{Consumption, ConsumptionByOwner};
 pub use ports::{PROXY_PORT, PortReader};
 pub use registry::Sandboxes;

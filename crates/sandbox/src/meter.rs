@@ -13,6 +13,8 @@ pub struct Consumption {
     pub cpu_seconds: f64,
     /// Memory in use times its duration: the mean of two readings, for the time between them.
     pub memory_byte_seconds: f64,
+    /// Bytes that were sent to hosts and received from them.
+    pub egress_bytes: u64,
 }
 
 /// Total usage of sandboxes, by owner.
@@ -22,6 +24,7 @@ impl AddAssign for Consumption {
     fn add_assign(&mut self, more: Self) {
         self.cpu_seconds += more.cpu_seconds;
         self.memory_byte_seconds += more.memory_byte_seconds;
+        self.egress_bytes = self.egress_bytes.saturating_add(more.egress_bytes);
     }
 }
 
@@ -31,6 +34,7 @@ pub(crate) struct Meter {
     at: Instant,
     cpu_seconds: f64,
     memory_bytes: u64,
+    egress_bytes: u64,
 }
 
 impl Meter {
@@ -40,7 +44,14 @@ impl Meter {
             at: Instant::now(),
             cpu_seconds: 0.0,
             memory_bytes: 0,
+            egress_bytes: 0,
         }
+    }
+
+    /// Returns the bytes to and from hosts since the last reading.
+    pub(crate) fn read_egress(&mut self, now: u64) -> u64 {
+        let before = std::mem::replace(&mut self.egress_bytes, now);
+        now.saturating_sub(before)
     }
 
     /// Returns the usage since the last reading. A figure that is missing this time is left for the next

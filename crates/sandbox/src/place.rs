@@ -109,6 +109,14 @@ impl Place {
         }
     }
 
+    /// Returns the number of bytes that its programs sent to hosts and received from them so far.
+    pub(crate) fn egress_bytes(&self) -> u64 {
+        match self {
+            Self::Cell(cell) => cell.egress_bytes(),
+            Self::Container(container) => container.init().egress_bytes(),
+        }
+    }
+
     /// Returns the limits, and the usage unless only a container engine measures that.
     pub(crate) fn resources(&self) -> Resources {
         match self {

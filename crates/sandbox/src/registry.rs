@@ -25,6 +25,7 @@ use super::error::Error;
 use super::events::{EXPIRED, LifeEvent, LifeEventType, REMOVED, Readers};
 use super::id::{SandboxId, SandboxName};
 use super::image::ImageStore;
+use super::key_hosts::KeyHosts;
 use super::lock::lock;
 use super::meter::{Consumption, ConsumptionByOwner};
 use super::place::{Place, open_container};
@@ -56,6 +57,7 @@ pub struct Sandboxes {
     packages: Option<ringfence_packages::Store>,
     images: Option<Arc<ImageStore>>,
     private_networks: Vec<Cidr>,
+    key_hosts: KeyHosts,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +96,7 @@ impl Sandboxes {
             packages: None,
             images: None,
             private_networks: Vec::new(),
+            key_hosts: KeyHosts::default(),
         }
     }
 
@@ -109,6 +112,17 @@ impl Sandboxes {
     /// Returns the address ranges that an allowed host may have although they are not public.
     pub fn private_networks(&self) -> &[Cidr] {
         &self.private_networks
+    }
+
+    /// Opens hosts to sandboxes of API keys.
+    #[must_use]
+    pub fn with_key_hosts(self, key_hosts: KeyHosts) -> Self {
+        Self { key_hosts, ..self }
+    }
+
+    /// Returns the hosts that sandboxes of API keys may reach.
+    pub const fn key_hosts(&self) -> &KeyHosts {
+        &self.key_hosts
     }
 
     /// Lets sandboxes be containers.

@@ -233,7 +233,7 @@ impl Sandbox {
     /// Returns the sandbox's usage since the last call, without asking a container engine.
     pub(crate) fn consumed(&self) -> Consumption {
         let now = self.of_place(Place::resources).unwrap_or_default();
-        lock(&self.meter).read(now.cpu_seconds, now.memory_bytes)
+        self.read_meter(now.cpu_seconds, now.memory_bytes)
     }
 
     /// Like [`Sandbox::consumed`], but asks the engine of a container.
@@ -242,8 +242,17 @@ impl Sandbox {
             return self.consumed();
         };
         match measuring.await {
-            Some(used) => lock(&self.meter).read(used.cpu_seconds, used.memory_bytes),
+            Some(used) => self.read_meter(used.cpu_seconds, used.memory_bytes),
             None => Consumption::default(),
+        }
+    }
+
+    fn read_meter(&self, cpu_seconds: Option<f64>, memory_bytes: Option<u64>) -> Consumption {
+        let egress = self.of_place(Place::egress_bytes);
+        let mut meter = lock(&self.meter);
+        Consumption {
+            egress_bytes: egress.map_or(0, |now| meter.read_egress(now)),
+            ..meter.read(cpu_seconds, memory_bytes)
         }
     }
 

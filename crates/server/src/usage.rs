@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_exec::clock::rfc3339;
-use ringfence_policy::{Bytes, ExecutionResult, Scope};
+use ringfence_policy::{Bytes, ExecutionResult, Quota, Scope};
+use ringfence_sandbox::Consumption;
 use ringfence_tools::toolbox::EgressMeter;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use crate::api::key_store::{KeyStore, StoredKey};
 use crate::api::tenant::{Account, FIXED, Tenant, scope_of};
 use ringfence_gateway_protocol::visible;
-use ringfence_policy::Quota;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -225,13 +225,12 @@ impl Figures {
     }
 
     /// Returns the usage of sandboxes.
-    pub(crate) fn of_sandboxes(cpu_seconds: f64, memory_byte_seconds: f64) -> Self {
+    pub(crate) fn of_sandboxes(used: &Consumption) -> Self {
         Self {
             runs: 0,
-            cpu_seconds,
-            memory_gib_seconds: gib_seconds(memory_byte_seconds),
-            // Those of keys have no network.
-            egress_bytes: 0,
+            cpu_seconds: used.cpu_seconds,
+            memory_gib_seconds: gib_seconds(used.memory_byte_seconds),
+            egress_bytes: used.egress_bytes,
         }
     }
 }

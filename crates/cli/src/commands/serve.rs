@@ -12,7 +12,7 @@ use ringfence_exec::local::Local;
 use ringfence_gateway_protocol as gateway;
 use ringfence_images::Selector;
 use ringfence_policy::{Scope, Trusted};
-use ringfence_sandbox::SnapshotStore;
+use ringfence_sandbox::{KeyHosts, SnapshotStore};
 use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::listener::{Listener, Services};
 use ringfence_server::metrics::Metrics;
@@ -145,7 +145,8 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
         .with_containers(Arc::clone(&backend.containers))
         .with_packages(packages::store(context)?)
         .with_images(context.paths.state.clone(), images::confine)
-        .with_private_networks(context.parts()?.egress.policy.private_networks.clone());
+        .with_private_networks(context.parts()?.egress.policy.private_networks.clone())
+        .with_key_hosts(KeyHosts::new(context.parts()?.key_hosts.clone()));
     Ok(RecordedSandboxes {
         sandboxes,
         containers: Arc::new(Sandboxes::new(Arc::clone(&backend.containers))),

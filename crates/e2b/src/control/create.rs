@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
-use ringfence_sandbox::{NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
+use ringfence_sandbox::{KeyHosts, NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ pub(super) async fn create(
     };
     let new = NewSandbox {
         ports: sockets == Sockets::Some,
-        ..asked.checked(version, snapshot)?
+        ..asked.checked(version, snapshot, service.sandboxes.key_hosts())?
     };
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
     if let Some(of_template) = &of_template
@@ -122,8 +122,14 @@ pub(super) async fn create(
 }
 
 impl CreateSandbox {
-    fn checked(self, version: Version, snapshot: Option<SnapshotInfo>) -> Result<NewSandbox, Error> {
+    fn checked(
+        self,
+        version: Version,
+        snapshot: Option<SnapshotInfo>,
+        open: &KeyHosts,
+    ) -> Result<NewSandbox, Error> {
         self.check_support()?;
+        let egress = network::asked(open, self.allow_internet_access, self.network.as_ref())?;
         let snapshot = snapshot.as_ref();
         let new = NewSandbox {
             limits: snapshot.map_or_else(SandboxLimits::default, SnapshotInfo::limits),
@@ -133,6 +139,7 @@ impl CreateSandbox {
                 Some(false) | None => OnExpiry::Kill,
             },
             account: ACCOUNT,
+            egress,
             metadata: self.metadata.unwrap_or_default(),
             timeout: Some(timeout(self.timeout.unwrap_or(version.lifetime()))?),
             ..NewSandbox::default()
@@ -147,7 +154,6 @@ impl CreateSandbox {
 
     fn check_support(&self) -> Result<(), Error> {
         let refuse = |what: &str, hint: &str| Err(Error::not_supported(what, hint));
-        network::check(self.allow_internet_access, self.network.as_ref())?;
         if self.auto_pause == Some(true) && self.auto_pause_memory == Some(false) {
             return refuse(
                 "`autoPause` without memory",

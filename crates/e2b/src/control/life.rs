@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::create;
+use super::network;
 use super::sandbox::{find, handed_over};
 use crate::body;
 use crate::client::Client;
@@ -58,8 +59,8 @@ pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Respo
     let mut detail = listed(service, &sandbox.info());
     detail["envdAccessToken"] = known.token.as_str().into();
     detail["domain"] = client.domain.clone().into();
-    detail["allowInternetAccess"] = false.into();
     detail["network"] = known.shared.settings.ingress.to_json();
+    network::describe(&mut detail, &sandbox.info().allowed_hosts);
     if !sandbox.info().ports {
         // Nobody can visit its programs, which have no sockets.
         detail["network"]["allowPublicTraffic"] = false.into();

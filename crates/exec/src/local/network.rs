@@ -35,6 +35,11 @@ impl Exit {
         Ok(Self { outlet, serving })
     }
 
+    /// Returns the number of bytes that were sent to hosts and received from them so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.outlet.bytes()
+    }
+
     /// Closes the proxy, and returns the recorded connection attempts.
     pub(super) async fn close(mut self) -> EgressFacts {
         self.serving.shutdown().await;

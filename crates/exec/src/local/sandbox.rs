@@ -271,6 +271,11 @@ impl SandboxCell {
         PauseControl(self.guest.group.as_ref().and_then(|group| group.freezer()))
     }
 
+    /// Returns the number of bytes that its programs sent to hosts and received from them so far.
+    pub fn egress_bytes(&self) -> u64 {
+        self.exit.as_ref().map_or(0, Exit::bytes)
+    }
+
     /// Returns the usage of all its processes together; empty without a control group.
     pub fn usage(&self) -> SandboxUsage {
         let Some(group) = &self.guest.group else {

@@ -89,6 +89,11 @@ impl Outlet {
         self.proxy.serve(stream, &self.log).await;
     }
 
+    /// Returns the number of bytes that were sent to hosts and received from them so far.
+    pub fn bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+
     /// Returns the recorded attempts.
     pub fn facts(&self) -> EgressFacts {
         self.log.facts()

@@ -65,6 +65,23 @@ impl HostPattern {
         }
     }
 
+    /// Returns `true` if the pattern allows everything that `other` allows.
+    pub fn covers(&self, other: &Self) -> bool {
+        let has_ports = match (self.port, other.port) {
+            (None, None) => true,
+            (None, Some(port)) => USUAL_PORTS.contains(&port),
+            (Some(_), None) => false,
+            (Some(own), Some(port)) => own == port,
+        };
+        let has_hosts = match (&self.hosts, &other.hosts) {
+            (Hosts::Any, _) => true,
+            (_, Hosts::Only(host)) => self.names(host),
+            (Hosts::Below(suffix), Hosts::Below(name)) => name == suffix || name.is_below(suffix),
+            (Hosts::Only(_), Hosts::Below(_)) | (Hosts::Below(_) | Hosts::Only(_), Hosts::Any) => false,
+        };
+        has_ports && has_hosts
+    }
+
     /// Returns the pattern for one host at one port.
     pub const fn only(host: Host, port: u16) -> Self {
         Self {
@@ -200,6 +217,30 @@ mod tests {
         check("example.com:8443", "example.com", 8443, true);
         check("example.com:8443", "example.com", 443, false);
         check("[::1]:8080", "::1", 8080, true);
+    }
+
+    #[test]
+    fn a_pattern_covers_what_allows_no_more() {
+        let check = |pattern: &str, other: &str, expected: bool| {
+            let [pattern, other]: [HostPattern; 2] = [pattern, other].map(|text| text.parse().unwrap());
+            assert_eq!(pattern.covers(&other), expected, "{pattern} {other}");
+        };
+        for text in ["a.test", "*.a.test", "*", "a.test:8443", "192.0.2.1", "[::1]:80"] {
+            check(text, text, true);
+            check("*", text, text != "a.test:8443");
+        }
+        check("*.a.test", "b.a.test", true);
+        check("*.a.test", "*.b.a.test", true);
+        check("*.a.test", "a.test", false);
+        check("*.b.a.test", "*.a.test", false);
+        check("*.a.test", "*", false);
+        check("a.test", "*.a.test", false);
+        check("a.test", "b.test", false);
+        check("a.test", "a.test:443", true);
+        check("a.test", "a.test:22", false);
+        check("a.test:443", "a.test", false);
+        check("*:22", "a.test:22", true);
+        check("*.a.test", "192.0.2.1", false);
     }
 
     #[test]

@@ -286,6 +286,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "engine.session_idle_minutes"
         | "engine.session_lifetime_minutes"
         | "artifacts.store" => return None,
+        "engine.sandbox_hosts" => (holds_all(present, value), "it would open more hosts to keys"),
         "engine.console" | "engine.listen" => (false, "it would decide where you are asked"),
         "sandbox.docker.cpu_limit" | "sandbox.docker.memory_limit" => return None,
         "sandbox.docker.network_enabled" => (value == false, "it would let programs reach a network"),
@@ -415,6 +416,7 @@ mod tests {
         assert!(!allowed("audit.dir", json!("/home/ann/.ssh")));
         assert!(!allowed("packages.index", json!("https://evil.example/simple")));
         assert!(!allowed("packages.hosts", json!(["evil.example"])));
+        assert!(!allowed("engine.sandbox_hosts", json!(["evil.example"])));
         assert!(!allowed("engine.console", json!(false)));
         assert!(!allowed("engine.listen", json!("127.0.0.1:1")));
         assert!(!allowed("gateway.chats", json!(["telegram_666"])));

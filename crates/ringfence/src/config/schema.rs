@@ -767,6 +767,9 @@ pub struct Engine {
     pub session_idle_minutes: values::Minutes,
     /// Minutes, or a duration with its unit, after which any session is ended.
     pub session_lifetime_minutes: values::Minutes,
+    /// Hosts that sandboxes of API keys may reach if they ask for them: patterns as in `egress.allowed_hosts`, and `packages` for
+    /// the hosts of the package indexes. Empty: none.
+    pub sandbox_hosts: Vec<String>,
     /// Serve the web console, on which you answer questions.
     pub console: bool,
     /// Address of the console on this machine, such as `127.0.0.1:8737`. Unset, or with port 0: 127.0.0.1 at
@@ -787,6 +790,7 @@ impl Default for Engine {
             max_sessions: 16,
             session_idle_minutes: values::Minutes(Timeout::seconds(30 * 60)),
             session_lifetime_minutes: values::Minutes(Timeout::seconds(480 * 60)),
+            sandbox_hosts: Vec::new(),
             console: true,
             listen: None,
         }

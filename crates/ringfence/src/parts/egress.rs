@@ -9,8 +9,10 @@ use ringfence_network::egress::proxy::Injection;
 use ringfence_network::egress::{NetworkSettings, Resolver};
 use ringfence_network::fetch::Trust;
 use ringfence_network::secret::{KeyError, Secret};
-use ringfence_policy::{EgressPolicy, Host};
+use ringfence_packages::Indexes;
+use ringfence_policy::{EgressPolicy, Host, HostPattern};
 
+use super::Packages;
 use super::checks::{Checks, Wrong};
 use crate::config::schema::Inject;
 use crate::env::Environment;
@@ -45,6 +47,37 @@ pub(super) fn egress(checks: &mut Checks<'_>) -> Option<Egress> {
             trust: Arc::new(trust?),
             injections: injections.into_iter().collect::<Option<_>>()?,
         },
+    })
+}
+
+/// The word for the hosts of the package indexes.
+const PACKAGES: &str = "packages";
+
+/// Returns the hosts that sandboxes of API keys may reach.
+pub(super) fn key_hosts(
+    checks: &mut Checks<'_>,
+    egress: &Egress,
+    packages: &Packages,
+) -> Option<EgressPolicy> {
+    let mut texts = checks.config().engine.sandbox_hosts.clone();
+    let named = texts.len();
+    texts.retain(|text| text != PACKAGES);
+    let mut allowed: Vec<HostPattern> = checks.parse_all("engine.sandbox_hosts", &texts)?;
+    if texts.len() < named {
+        let Indexes { python, npm } = &packages.indexes;
+        let hosts = python.allowed().into_iter().chain(npm.allowed());
+        allowed.extend(hosts.filter_map(|host| {
+            // Whoever asks for a host without a port asks for both of HTTP and HTTPS.
+            let text = host.to_string();
+            text.strip_suffix(":443")
+                .unwrap_or(&text)
+                .parse::<HostPattern>()
+                .ok()
+        }));
+    }
+    Some(EgressPolicy {
+        allowed,
+        private_networks: egress.policy.private_networks.clone(),
     })
 }
 

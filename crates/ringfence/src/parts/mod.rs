@@ -27,6 +27,7 @@ pub use skills::Skills;
 pub use tools::Tools;
 
 use ringfence_exec::trust::NamedPaths;
+use ringfence_policy::EgressPolicy;
 
 use crate::config::{Loaded, Problem, Problems};
 use crate::env::Environment;
@@ -39,6 +40,8 @@ pub struct Parts {
     pub interpreters: Interpreters,
     pub egress: Egress,
     pub packages: Packages,
+    /// Hosts that sandboxes of API keys may reach.
+    pub key_hosts: EgressPolicy,
     pub host: HostCommands,
     pub tools: Tools,
     pub skills: Skills,
@@ -63,6 +66,10 @@ pub fn validate(
     files::check(&mut checks);
     let egress = egress::egress(&mut checks);
     let packages = packages::packages(&mut checks);
+    let key_hosts = match (&egress, &packages) {
+        (Some(egress), Some(packages)) => egress::key_hosts(&mut checks, egress, packages),
+        _ => None,
+    };
     let host = host::host(&mut checks);
     let tools = tools::tools(&mut checks);
     let skills = skills::skills(&mut checks);
@@ -74,6 +81,7 @@ pub fn validate(
             interpreters: interpreters?,
             egress: egress?,
             packages: packages?,
+            key_hosts: key_hosts?,
             host: host?,
             tools: tools?,
             skills: skills?,

@@ -111,7 +111,12 @@ impl Api {
         if account.as_str() == OWNER || cost == OperationCost::Nothing {
             return Ok(Begun(None));
         }
-        if quota.cpu_seconds.or(quota.memory_gib_seconds).is_some() {
+        if quota
+            .cpu_seconds
+            .or(quota.memory_gib_seconds)
+            .or(quota.egress_bytes)
+            .is_some()
+        {
             self.measure_if_old();
         }
         if cost == OperationCost::Place {
@@ -138,8 +143,7 @@ impl Api {
     }
 
     fn add_consumed(&self, owner: &Scope, used: Consumption) {
-        let figures = Figures::of_sandboxes(used.cpu_seconds, used.memory_byte_seconds);
-        self.usage.add(owner, figures);
+        self.usage.add(owner, Figures::of_sandboxes(&used));
     }
 
     /// Measures sandboxes and writes the usage at intervals, until `stop` resolves. `tell` is told of the first of the failures

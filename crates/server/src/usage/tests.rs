@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::NewKey;
+use ringfence_sandbox::Consumption;
 use std::os::unix::fs::PermissionsExt;
 
 fn key(dir: &Path, tenant: Option<&str>) -> StoredKey {
@@ -113,7 +114,12 @@ fn a_quota_holds_for_a_day() {
     usage.begin(&id, &Quota::default()).unwrap();
     usage.lock().used.get_mut(id.as_str()).unwrap().today.cpu_seconds = 0.0;
     usage.take_back(&id);
-    let of_sandboxes = |gib: u32| Figures::of_sandboxes(0.0, f64::from(gib) * f64::from(1 << 30));
+    let of_sandboxes = |gib: u32| {
+        Figures::of_sandboxes(&Consumption {
+            memory_byte_seconds: f64::from(gib) * f64::from(1 << 30),
+            ..Consumption::default()
+        })
+    };
     usage.add(&scope_of(&id).unwrap(), of_sandboxes(2));
     usage.check(&id, &quota).unwrap();
     usage.add(&scope_of(&id).unwrap(), of_sandboxes(1));

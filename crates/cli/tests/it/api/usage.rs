@@ -11,7 +11,7 @@ use crate::world::World;
 impl Holder {
     /// Returns the usage that the server shows to the key, which is its own alone.
     #[track_caller]
-    fn usage(&self) -> Value {
+    pub(super) fn usage(&self) -> Value {
         let report = self.ok("GET /v1/usage", &json!({}));
         let keys = report["keys"].as_array().unwrap();
         assert!(keys.len() == 1 && keys[0]["id"] == self.id, "{report}");

@@ -67,7 +67,7 @@ impl Lab {
 impl Reply {
     /// Checks an error in E2B's shape.
     #[track_caller]
-    fn failed(&self, status: u16, part: &str) {
+    pub(crate) fn failed(&self, status: u16, part: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.json()["code"], json!(status), "{self:?}");
         assert!(

@@ -90,13 +90,13 @@ fn every_error_is_json_of_e2bs_shape() {
     ] {
         assert_eq!(ask(&network, &[KEYED], closes).status, 204, "{closes}");
     }
-    ask(&network, &[KEYED], r#"{"allowOut": ["a.test"]}"#).failed(501, "rules that open hosts");
+    ask(&network, &[KEYED], r#"{"allowOut": ["a.test"]}"#).failed(501, "such rules in");
     for opens in [
         "{}",
         r#"{"denyOut": ["10.0.0.0/8"]}"#,
         r#"{"allow_internet_access": true}"#,
     ] {
-        ask(&network, &[KEYED], opens).failed(501, "rules of the network that change it");
+        ask(&network, &[KEYED], opens).failed(501, "to open the network of a sandbox that runs");
     }
     ask(&network, &[], "{}").failed(401, "X-API-KEY");
     ask("PUT /sandboxes/none/network", &[KEYED], "{}").failed(404, "was not found");

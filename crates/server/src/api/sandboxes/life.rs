@@ -9,9 +9,9 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_container::sandboxes::SandboxInfo as ContainerInfo;
-use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, Pids, Scope, Timeout};
+use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, HostPattern, Pids, Scope, Timeout};
 use ringfence_sandbox::{
-    Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName,
+    Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName, Sandboxes,
     SnapshotInfo,
 };
 use schemars::JsonSchema;
@@ -135,7 +135,7 @@ struct CreateSandbox {
     /// Size limit of all its files together; 256 MiB by default, and at most half of the memory.
     #[schemars(with = "Option<Amount>")]
     disk: Option<Bytes>,
-    /// Hosts that its programs may reach; without any, it has no network.
+    /// Hosts that its programs may reach; without any, it has no network. With a key of the API such as the operator has opened.
     #[serde(default)]
     allowed_hosts: Vec<String>,
     /// Let its programs listen on TCP ports, which `POST /v1/sandboxes/{id}/ports/{port}` reaches.
@@ -259,11 +259,6 @@ impl CreateSandbox {
     fn check_of_key(&self, fence: SandboxFence, limits: &SandboxLimits) -> Result<(), ApiError> {
         let unavailable = [
             (
-                !self.allowed_hosts.is_empty(),
-                "have no network",
-                "leave `allowed_hosts` out",
-            ),
-            (
                 self.packages.is_some(),
                 "have no packages",
                 "leave `packages` out",
@@ -294,20 +289,45 @@ impl CreateSandbox {
         Ok(())
     }
 
-    fn checked(self, is_owner: bool, snapshot: Option<&SnapshotInfo>) -> Result<NewSandbox, ApiError> {
+    /// Returns the policy of its network; `None` without one.
+    fn egress(&self, is_owner: bool, sandboxes: &Sandboxes) -> Result<Option<EgressPolicy>, ApiError> {
+        if self.allowed_hosts.is_empty() {
+            return Ok(None);
+        }
+        let hosts = self.allowed_hosts.iter().map(|host| {
+            host.parse().map_err(|error| {
+                let message = format!("`allowed_hosts`: {error}");
+                ApiError::new(Reason::InvalidArguments, message, body::SCHEMA_HINT)
+            })
+        });
+        let allowed = hosts.collect::<Result<Vec<HostPattern>, _>>()?;
+        if is_owner {
+            return Ok(Some(EgressPolicy {
+                allowed,
+                private_networks: sandboxes.private_networks().to_vec(),
+            }));
+        }
+        let policy = sandboxes.key_hosts().only(allowed);
+        policy.map(Some).map_err(|closed| {
+            let hint =
+                "leave it out of `allowed_hosts`, or ask the operator to add it to `engine.sandbox_hosts`";
+            ApiError::new(Reason::PermissionDenied, closed.to_string(), hint)
+        })
+    }
+
+    fn checked(
+        self,
+        is_owner: bool,
+        snapshot: Option<&SnapshotInfo>,
+        sandboxes: &Sandboxes,
+    ) -> Result<NewSandbox, ApiError> {
         let invalid = |message: String| ApiError::new(Reason::InvalidArguments, message, body::SCHEMA_HINT);
         let limits = self.limits(snapshot);
         let fence = self.fence(snapshot);
         if !is_owner {
             self.check_of_key(fence, &limits)?;
         }
-        let mut policy = EgressPolicy::default();
-        for host in &self.allowed_hosts {
-            let host = host
-                .parse()
-                .map_err(|error| invalid(format!("`allowed_hosts`: {error}")))?;
-            policy.allowed.push(host);
-        }
+        let egress = self.egress(is_owner, sandboxes)?;
         let mut env = Vec::new();
         for (name, value) in self.env {
             let name: EnvName = name.parse().map_err(|error| invalid(format!("`env`: {error}")))?;
@@ -321,7 +341,7 @@ impl CreateSandbox {
             name: self.name,
             runtime: self.runtime,
             limits,
-            egress: (!policy.allowed.is_empty()).then_some(policy),
+            egress,
             ports: self.ports,
             env,
             metadata: self.metadata,
@@ -352,22 +372,15 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
         "image": new.image,
     });
     let (key, image) = (new.packages.clone(), new.image.clone());
-    let new = new.checked(client.is_owner, snapshot.as_ref())?;
+    let new = new.checked(client.is_owner, snapshot.as_ref(), &api.sandboxes)?;
     let packages = key.map(|key| api.sandboxes.packages(&key)).transpose()?;
     let image = match &image {
         Some(image) => Some(api.sandboxes.image(image).await?),
         None => None,
     };
-    // Sandboxes of keys have no network.
-    let private_networks = api.sandboxes.private_networks().to_vec();
-    let egress = new.egress.map(|policy| EgressPolicy {
-        private_networks,
-        ..policy
-    });
     let new = NewSandbox {
         packages,
         image,
-        egress,
         ..new
     };
     let made = api.sandboxes.create(&client.scope, new).await?.info();
