@@ -104,9 +104,31 @@ fn prints_sources(args: &[Word]) -> bool {
     only_sources(args, |action| matches!(action, ["-print0"]))
 }
 
-/// Returns `true` for an `xargs` that reads them.
+/// Returns `true` for an `xargs` that reads them, and nothing else: its options are those that change neither the input nor
+/// what is replaced.
 pub(crate) fn takes_zeros(simple: &Simple) -> bool {
-    simple.words.first().is_some_and(|word| word.text == "xargs")
+    let words: Vec<&str> = simple.words.iter().map(|word| word.text.as_str()).collect();
+    let ["xargs", args @ ..] = words.as_slice() else {
+        return false;
+    };
+    let (mut rest, mut ends_in_zeros, mut tokens) = (args, false, 0);
+    loop {
+        rest = match rest {
+            ["-0" | "--null", rest @ ..] => {
+                ends_in_zeros = true;
+                rest
+            }
+            ["-r" | "--no-run-if-empty" | "-t", rest @ ..] => rest,
+            ["-n" | "-P", number, rest @ ..] if number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+            ["-I", "{}", rest @ ..] | ["-I{}", rest @ ..] => {
+                tokens += 1;
+                rest
+            }
+            _ => break,
+        };
+    }
+    let is_command = rest.first().is_some_and(|word| !word.starts_with('-'));
+    ends_in_zeros && tokens < 2 && is_command && simple.redirects.is_empty()
 }
 
 /// Splits the arguments into those of `find` itself and the commands in them.

@@ -14,6 +14,8 @@ pub(super) struct Scanned {
     pub(super) values: Vec<(&'static str, Option<String>)>,
     /// Options found in the table.
     pub(super) options: Vec<&'static str>,
+    /// Index of the `--` that certainly ends the options.
+    pub(super) end: Option<usize>,
 }
 
 impl Scanned {
@@ -33,11 +35,15 @@ pub(super) fn scan(entry: &Entry, args: &[Word], title: &str, analysis: &mut Ana
         title,
         analysis,
         at: 0,
+        doubt: 0,
         scanned: Scanned::default(),
     };
     scan.run();
     scan.scanned
 }
+
+/// Most values of an option that is not in the table: a name and a value.
+const MAX_VALUES: usize = 2;
 
 struct Scan<'a> {
     entry: &'a Entry,
@@ -45,23 +51,38 @@ struct Scan<'a> {
     title: &'a str,
     analysis: &'a mut Analysis,
     at: usize,
+    /// Number of next words that may be values of the options before them, although the table does not say so.
+    doubt: usize,
     scanned: Scanned,
 }
 
+/// Programs whose options without a value are believed to take none before a `--`. Elsewhere several commands may share a
+/// list, and one of them may take a value.
+const EXACT: &[&str] = &["git", "grep", "egrep", "fgrep", "rg", "sort", "wc", "du"];
+
 impl Scan<'_> {
     fn run(&mut self) {
-        let mut ended = false;
+        let (mut ended, mut is_certain) = (false, false);
         while let Some(word) = self.args.get(self.at) {
             let here = self.at;
             self.at += 1;
             let text = word.literal();
             match text.as_deref() {
-                Some("--") if !ended => ended = true,
+                Some("--") if !ended => {
+                    ended = true;
+                    is_certain = self.doubt == 0 && self.ends_at_dashes();
+                    self.scanned.end = is_certain.then_some(here);
+                }
                 Some(text) if !ended && is_option(text, self.entry) => self.option(text),
-                Some(_) => self.scanned.operands.push(here),
+                Some(text) => {
+                    if ended && is_option(text, self.entry) {
+                        self.behind_dashes(text, is_certain);
+                    }
+                    self.operand(here);
+                }
                 None => {
-                    self.computed(word, ended);
-                    self.scanned.operands.push(here);
+                    self.computed(word, is_certain);
+                    self.operand(here);
                 }
             }
             // The wrapped command has options of its own.
@@ -69,6 +90,64 @@ impl Scan<'_> {
                 self.scanned.operands.extend(self.at..self.args.len());
                 return;
             }
+        }
+    }
+
+    fn operand(&mut self, index: usize) {
+        self.doubt = self.doubt.saturating_sub(1);
+        self.scanned.operands.push(index);
+    }
+
+    /// Returns `true` if the program ends its options at `--`. In an expression of `find` they go on, and other programs with
+    /// `-name` may not know it.
+    fn ends_at_dashes(&self) -> bool {
+        !self.entry.single && self.entry.handler != Some("find")
+    }
+
+    fn is_exact(&self) -> bool {
+        self.entry
+            .path
+            .first()
+            .is_some_and(|program| EXACT.contains(program))
+    }
+
+    /// Judges a word behind `--` that would be an option before it. Where the `--` may be the value of an option, it is one.
+    fn behind_dashes(&mut self, text: &str, is_certain: bool) {
+        if is_certain && self.is_exact() && self.entry.path.len() == 1 {
+            return;
+        }
+        let title = self.title;
+        match self.worst(text) {
+            Some(effect) if !effect.is_read_only() => self.analysis.add(
+                effect,
+                format!("{title}: `{text}` may be an option behind `--`, too"),
+            ),
+            Some(_) => {}
+            None if is_certain || self.entry.any.is_some() => {}
+            None => self.unknown(text),
+        }
+    }
+
+    /// Returns the worst effect of the options that a word may be; `None` if one of them is not in the table.
+    fn worst(&self, text: &str) -> Option<Effect> {
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        if let Some(option) = self.find(name) {
+            return Some(option.effect);
+        }
+        let listed = self.entry.options.iter();
+        if name.starts_with("--") || self.entry.single {
+            let meant = listed.filter(|option| option.name.starts_with(name));
+            return meant.map(|option| option.effect).max();
+        }
+        let letters = name
+            .chars()
+            .skip(1)
+            .map(|letter| self.find(&format!("-{letter}")));
+        let known: Vec<Option<Effect>> = letters.map(|option| option.map(|option| option.effect)).collect();
+        let worst = known.iter().flatten().max().copied();
+        match worst.is_some_and(|effect| !effect.is_read_only()) || known.iter().all(Option::is_some) {
+            true => worst,
+            false => None,
         }
     }
 
@@ -94,6 +173,7 @@ impl Scan<'_> {
     }
 
     fn option(&mut self, text: &str) {
+        self.doubt = usize::from(!self.is_exact());
         if text.starts_with("--") || self.entry.single || text.starts_with('+') {
             self.long(text);
         } else {
@@ -136,6 +216,7 @@ impl Scan<'_> {
             _ if self.entry.any.is_some() => {}
             _ => self.unknown(text),
         }
+        self.doubt = MAX_VALUES;
     }
 
     /// Finds the option by name; programs with `-name` take `--name` too.
@@ -159,6 +240,7 @@ impl Scan<'_> {
             let rest: String = letters[index + 1..].iter().collect();
             let name = format!("-{letter}");
             let Some(option) = self.entry.option(&name).copied() else {
+                self.doubt = MAX_VALUES;
                 if self.entry.any.is_none() {
                     return self.unknown(text);
                 }
@@ -181,6 +263,7 @@ impl Scan<'_> {
     fn value(&mut self, option: &Opt) {
         if let Some(word) = self.args.get(self.at) {
             self.at += 1;
+            self.doubt = 0;
             let value = word.literal();
             // If the table were wrong about the value, this would be an unjudged option.
             if let Some(text) = value

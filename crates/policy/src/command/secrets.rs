@@ -65,7 +65,8 @@ pub(super) fn check_names(args: &[Word], title: &str, analysis: &mut Analysis) {
 pub(super) fn check(args: &[Word], files: &[usize], title: &str, analysis: &mut Analysis) {
     for (index, word) in args.iter().enumerate() {
         if is_fed(word, analysis) {
-            if !analysis.sources_only {
+            // With more in the word it is another name.
+            if !analysis.sources_only || ![INPUT, "{}"].contains(&word.text.as_str()) {
                 let reason = format!(
                     "{title}: `{}` may name a secret, and what is in it is shown",
                     word.text

@@ -2,7 +2,8 @@
 
 use super::analysis::{Analysis, Forced, INPUT, Reach};
 use super::effect::Effect;
-use super::options::Scanned;
+use super::judge;
+use super::options::{self, Scanned};
 use super::table::{self, Entry};
 use super::{
     awk, cloud, fetch, files, git, jq, kubernetes, modes, nested, operands, processes, secrets, sed, sql,
@@ -173,7 +174,11 @@ fn end_options(words: &mut Vec<Word>, analysis: &mut Analysis) {
     };
     let plain =
         entry.is_some_and(|entry| !entry.sub && !entry.single && entry.wraps.is_none() && !harmless(entry));
-    let ended = words.iter().any(|word| word.text == "--");
+    let ended = entry.is_some_and(|entry| {
+        let mut aside = Analysis::new(judge::judge);
+        let scanned = options::scan(entry, &words[1..], &program, &mut aside);
+        scanned.end.is_some()
+    });
     let Some(at) = words
         .last()
         .and_then(|word| word.end)

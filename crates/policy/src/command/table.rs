@@ -405,6 +405,55 @@ mod tests {
         assert_eq!(TABLE.broken, Vec::<&str>::new());
     }
 
+    /// Returns an option as it is written in a line.
+    fn written(option: &Opt) -> String {
+        let name = option.name.trim_end_matches('*');
+        match (option.value, name.starts_with("--")) {
+            (Value::None, _) => name.to_owned(),
+            (Value::Pair, _) => format!("{name} a b"),
+            (_, true) => format!("{name}=x"),
+            (_, false) => format!("{name}x"),
+        }
+    }
+
+    /// A flag of the table may take a value in one of the commands that share its list, and then the `--` is that value. So
+    /// may any option that is not in the table.
+    #[test]
+    fn no_dashes_hide_an_option_that_does_harm() {
+        let mut tried = 0;
+        for entry in TABLE.entries.values().flatten() {
+            let path: Vec<&str> = entry
+                .path
+                .iter()
+                .map(|word| word.split('|').next().unwrap())
+                .collect();
+            let command = path.join(" ").replace('*', "x");
+            let harms = |option: &&Opt| !option.effect.is_read_only();
+            let flags = entry
+                .options
+                .iter()
+                .filter(|option| option.value == Value::None && !harms(option));
+            let flags = flags.map(|option| option.name).filter(|_| entry.path.len() > 1);
+            for flag in flags.chain(["-Q", "--unheard-of"]) {
+                for harm in entry.options.iter().filter(harms) {
+                    let line = format!("{command} {flag} -- {}", written(harm));
+                    let Ok(script) = crate::shell::parse(&line) else {
+                        continue;
+                    };
+                    let [crate::shell::Node::Simple(simple)] = script.nodes.as_slice() else {
+                        panic!("{line}")
+                    };
+                    let context = crate::command::LineContext::default();
+                    let findings = crate::command::simple_findings(simple, &context).findings;
+                    let is_refused = findings.iter().any(|finding| !finding.effect.is_read_only());
+                    assert!(is_refused, "{line}");
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 1000, "{tried}");
+    }
+
     /// Each reason claims that no option of a program, now or later, does harm: read its manual before
     /// raising the number.
     #[test]
