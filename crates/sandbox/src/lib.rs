@@ -21,6 +21,7 @@ mod events;
 pub mod files;
 mod id;
 mod image;
+mod kept_output;
 mod key_hosts;
 mod lock;
 mod meter;

@@ -11,11 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+pub use super::kept_output::KEPT;
+use super::kept_output::KeptOutput;
 use super::lock::lock;
-
-/// Number of bytes kept for a late reader. An attached reader that is slow blocks the process before it
-/// misses output.
-pub const KEPT: u64 = 1 << 20;
 
 /// Time that a process waits for a reader that reads nothing, before that misses output.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -69,6 +67,8 @@ struct State {
     /// Positions of the readers.
     readers: BTreeMap<u64, u64>,
     next_reader: u64,
+    /// Counters of what is kept.
+    kept: KeptOutput,
 }
 
 /// An item that a reader gets.
@@ -91,6 +91,13 @@ pub struct Reader {
 }
 
 impl Output {
+    /// Creates an output whose bytes are counted.
+    pub(crate) fn counted(kept: KeptOutput) -> Self {
+        let output = Self::default();
+        output.state().kept = kept;
+        output
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -172,11 +179,32 @@ impl State {
         let length = chunk.bytes.len() as u64;
         self.chunks.push_back((self.end, chunk));
         self.end += length;
+        self.kept.add(length);
+        self.drop_oldest();
+    }
+
+    /// Drops what is not kept for a late reader.
+    fn drop_oldest(&mut self) {
+        // Whoever reads misses nothing.
+        let most = match self.readers.is_empty() {
+            true => self.kept.most(),
+            false => KEPT,
+        };
         while self.chunks.len() > 1
             && let Some((position, first)) = self.chunks.front()
-            && self.end - (position + first.bytes.len() as u64) >= KEPT
+            && self.end - (position + first.bytes.len() as u64) >= most
         {
+            self.kept.take_back(first.bytes.len() as u64);
             self.chunks.pop_front();
+        }
+        if most < KEPT
+            && let Some((position, first)) = self.chunks.front_mut()
+            && let Some(more) = (self.end - *position).checked_sub(most)
+        {
+            let more = more.min(first.bytes.len() as u64);
+            first.bytes = first.bytes[more as usize..].to_vec();
+            *position += more;
+            self.kept.take_back(more);
         }
     }
 
@@ -205,6 +233,13 @@ impl State {
     }
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        let kept = self.end - self.start();
+        self.kept.take_back(kept);
+    }
+}
+
 impl Reader {
     /// Returns the next item, once there is one; `None` after the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Item> {
@@ -229,7 +264,10 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.output.change(|state| state.readers.remove(&self.id));
+        self.output.change(|state| {
+            state.readers.remove(&self.id);
+            state.drop_oldest();
+        });
     }
 }
 
@@ -258,7 +296,9 @@ pub struct Collected {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kept_output::KeptCounters;
     use super::*;
+    use ringfence_policy::Scope;
 
     fn chunk(bytes: usize) -> Chunk {
         Chunk {
@@ -293,6 +333,32 @@ mod tests {
         assert_eq!(length(reader.next().await), (1500, KEPT as usize - 500));
         let mut reader = output.read_from(u64::MAX);
         assert_eq!(reader.next().await, Some(Item::End(end())));
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_keeps_much_keeps_the_newest_of_each() {
+        let kept = KeptCounters::default().of(&Scope::local());
+        let output = Arc::new(Output::counted(kept.clone()));
+        let mut reader = output.read_from(0);
+        output.push(chunk(KEPT as usize)).await;
+        kept.add(100 << 20);
+        // Whoever reads misses nothing.
+        assert_eq!(length(reader.next().await), (0, KEPT as usize));
+        drop(reader);
+        let most = 16 << 10;
+        for pushed in [0, 10] {
+            output.push(chunk(pushed)).await;
+            let mut late = output.read_from(0);
+            let lost = KEPT + pushed as u64 - most;
+            assert_eq!(late.next().await, Some(Item::Lost(lost)));
+            assert_eq!(length(late.next().await), (lost, most as usize - pushed));
+        }
+        kept.take_back(99 << 20);
+        assert_eq!(kept.most(), KEPT);
+        drop(output);
+        kept.take_back(1 << 20);
+        kept.add((64 << 20) - 1);
+        assert_eq!(kept.most(), KEPT, "what is gone is not counted");
     }
 
     #[tokio::test]

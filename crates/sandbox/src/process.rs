@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::error::Error;
+use super::kept_output::KeptOutput;
 use super::lock::lock;
 use super::output::Output;
 pub use super::output::ProcessEnd;
@@ -205,6 +206,7 @@ impl Process {
         described: Described,
         memory_kills: MemoryKills,
         limit: Option<Alarm>,
+        kept: KeptOutput,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
         let Running {
             pid,
@@ -213,7 +215,7 @@ impl Process {
             control,
             task,
         } = running;
-        let output = Arc::new(Output::default());
+        let output = Arc::new(Output::counted(kept));
         let process = Arc::new(Self {
             pid,
             command: described.command,

@@ -25,6 +25,7 @@ use super::error::Error;
 use super::events::{EXPIRED, LifeEvent, LifeEventType, REMOVED, Readers};
 use super::id::{SandboxId, SandboxName};
 use super::image::ImageStore;
+use super::kept_output::KeptCounters;
 use super::key_hosts::KeyHosts;
 use super::lock::lock;
 use super::meter::{Consumption, ConsumptionByOwner};
@@ -69,6 +70,7 @@ pub(crate) struct Registry {
     /// Consumption of ended sandboxes since the last query.
     consumed: ConsumptionByOwner,
     pub(crate) readers: Readers,
+    kept_output: KeptCounters,
 }
 
 #[derive(Debug)]
@@ -252,7 +254,8 @@ impl Sandboxes {
             place.close().await;
             return Err(error);
         }
-        let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, place, expires));
+        let kept = lock(&self.state).kept_output.of(scope);
+        let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, place, expires, kept));
         let stopped = reserved.keep();
         let keeper = keep(
             Arc::clone(&sandbox),

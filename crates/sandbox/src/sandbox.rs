@@ -21,6 +21,7 @@ use super::context::{
 };
 use super::error::Error;
 use super::id::{SandboxId, SandboxName};
+use super::kept_output::KeptOutput;
 use super::lock::lock;
 use super::meter::{Consumption, Meter};
 use super::output::{self, Collected};
@@ -67,6 +68,8 @@ pub struct Sandbox {
     meter: Mutex<Meter>,
     /// Set if the sandbox's expiry has paused it.
     pub(crate) paused_by_expiry: AtomicBool,
+    /// Counters of the output that its processes keep.
+    kept: KeptOutput,
     /// Time of the sandbox's expiry.
     expiry: watch::Sender<SystemTime>,
 }
@@ -88,7 +91,13 @@ struct Processes {
 }
 
 impl Sandbox {
-    pub(crate) fn new(id: SandboxId, new: NewSandbox, place: Place, expires: SystemTime) -> Self {
+    pub(crate) fn new(
+        id: SandboxId,
+        new: NewSandbox,
+        place: Place,
+        expires: SystemTime,
+        kept: KeptOutput,
+    ) -> Self {
         Self {
             init: place.init().clone(),
             contexts: Contexts::new(place.python().to_owned(), new.user.clone()),
@@ -102,6 +111,7 @@ impl Sandbox {
             creating: tokio::sync::Mutex::default(),
             meter: Mutex::new(Meter::new()),
             paused_by_expiry: AtomicBool::new(false),
+            kept,
             expiry: watch::Sender::new(expires),
         }
     }
@@ -390,7 +400,7 @@ impl Sandbox {
         let running = self.init.start(start, bridge).await;
         let running =
             running.map_err(|error| Error::not_started(error, program, &described.cwd, user.as_deref()))?;
-        let (process, pump) = Process::new(running, described, self.memory_kills(), limit);
+        let (process, pump) = Process::new(running, described, self.memory_kills(), limit, self.kept.clone());
         self.processes.add(Arc::clone(&process), pump);
         Ok(process)
     }

@@ -332,11 +332,17 @@ impl SnapshotStore {
             owner: owner.as_str().to_owned(),
             snapshot: info.clone(),
         };
+        let text = serde_json::to_vec(&record)?;
+        if text.len() as u64 > MAX_RECORD {
+            // It could not be read again.
+            let message = format!("its record has at most {}", Bytes(MAX_RECORD));
+            return Err(io::Error::new(ErrorKind::InvalidInput, message));
+        }
         let path = record_path(&self.directory, &info.id);
         let part = unfinished(&path);
         let write = || {
             let mut file = create_file(&part)?;
-            file.write_all(&serde_json::to_vec(&record)?)?;
+            file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&part, &path)?;
             File::open(&self.directory)?.sync_all()

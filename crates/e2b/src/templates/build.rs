@@ -23,6 +23,13 @@ use crate::error::{Error, advised};
 const TIME: Timeout = Timeout::seconds(15 * 60);
 /// Most bytes of all variables of a template.
 const MAX_ENV: usize = 32 * 1024;
+/// Bytes of a template's start command, and of its ready command.
+pub(super) const MAX_COMMAND: usize = 8 * 1024;
+
+/// Returns the length of a text in JSON, as a template's record has it.
+pub(super) fn in_json(text: &str) -> usize {
+    serde_json::to_string(text).map_or(usize::MAX, |json| json.len())
+}
 /// Longest line of output that is not cut.
 const MAX_LINE: usize = 2 * 1024;
 /// Last lines of a failed command that its error shows, and characters of each.
@@ -345,7 +352,7 @@ impl Build {
                 let length: usize = settings
                     .env
                     .iter()
-                    .map(|(name, value)| name.len() + value.len())
+                    .map(|(name, value)| name.len() + in_json(value))
                     .sum();
                 match length > MAX_ENV {
                     true => Err(failed(format!(

@@ -1,8 +1,9 @@
 //! The templates that are being made.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_policy::Scope;
 use ringfence_sandbox::{SandboxFence, SandboxId, SandboxLimits, SandboxName, SnapshotInfo, Tag, rfc3339};
@@ -19,6 +20,8 @@ const MAX: usize = 256;
 /// Builds of one owner, and of all, at a time.
 const MAX_BUILDS_OF_SCOPE: usize = 4;
 const MAX_BUILDS: usize = 8;
+/// Time that a template waits for its build, while others want its place.
+const MAX_WAIT: Duration = Duration::from_secs(15 * 60);
 /// Characters of a build's log, and of each entry.
 const MAX_LOG: usize = 256 * 1024;
 const MAX_ENTRY: usize = 2 * 1024;
@@ -86,6 +89,18 @@ pub(super) struct Template {
     pub(super) logged: usize,
     /// Order of the requests.
     pub(super) number: u64,
+    pub(super) requested: Instant,
+}
+
+impl Template {
+    /// Returns `true` if the template may be forgotten: it is built, or nobody has come to build it.
+    fn is_over(&self) -> bool {
+        match self.status {
+            Status::Ready | Status::Failed { .. } => true,
+            Status::Waiting => self.requested.elapsed() > MAX_WAIT,
+            Status::Building => false,
+        }
+    }
 }
 
 /// The status of a build.
@@ -112,6 +127,25 @@ impl Status {
     }
 }
 
+/// Forgets the oldest template that is over, of an owner who has most of them.
+fn forget_one(all: &mut BTreeMap<String, Template>) {
+    let mut owners: BTreeMap<&Scope, (usize, Reverse<u64>, &str)> = BTreeMap::new();
+    for (id, known) in all.iter().filter(|(_, known)| known.is_over()) {
+        let (count, oldest, first) =
+            owners
+                .entry(&known.client.scope)
+                .or_insert((0, Reverse(known.number), id));
+        *count += 1;
+        if known.number < oldest.0 {
+            (*oldest, *first) = (Reverse(known.number), id);
+        }
+    }
+    let most = owners.into_values().max().map(|(_, _, id)| id.to_owned());
+    if let Some(id) = most {
+        all.remove(&id);
+    }
+}
+
 impl Templates {
     /// Creates a registry. `images` are those on which keys may build.
     pub(crate) fn new(images: Vec<String>) -> Self {
@@ -133,11 +167,10 @@ impl Templates {
         template.number = all.values().map(|known| known.number).max().unwrap_or_default() + 1;
         let own = |known: &&Template| known.client.scope == template.client.scope;
         if all.values().filter(own).count() >= MAX_OF_SCOPE {
-            let ended = |known: &&Template| matches!(known.status, Status::Ready | Status::Failed { .. });
             let oldest = all
                 .values()
                 .filter(own)
-                .filter(ended)
+                .filter(|known| known.is_over())
                 .min_by_key(|known| known.number);
             let oldest = oldest.map(|known| known.id.to_string());
             let oldest = oldest.ok_or_else(|| {
@@ -146,6 +179,9 @@ impl Templates {
                 ))
             })?;
             all.remove(&oldest);
+        }
+        if all.len() >= MAX {
+            forget_one(&mut all);
         }
         if all.len() >= MAX {
             return Err(Error::busy(format!(
@@ -264,6 +300,53 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn templates_that_are_over_make_room_for_others() {
+        let templates = Templates::new(Vec::new());
+        let add = |owner: &str| {
+            let id = SandboxId::random().unwrap();
+            let template = Template {
+                client: Client {
+                    scope: owner.parse().unwrap(),
+                    name: owner.to_owned(),
+                    domain: None,
+                },
+                name: "t".parse().unwrap(),
+                tags: BTreeSet::new(),
+                build: id.to_string(),
+                id: id.clone(),
+                limits: SandboxLimits::default(),
+                uploads: BTreeMap::new(),
+                status: Status::Waiting,
+                log: Vec::new(),
+                logged: 0,
+                number: 0,
+                requested: Instant::now(),
+            };
+            templates.add(template).map(|()| id.to_string())
+        };
+        let full: Vec<String> = (0..MAX)
+            .map(|index| add(&format!("owner-{}", index / 16)).unwrap())
+            .collect();
+        assert!(add("other").is_err(), "all wait");
+        for id in &full[20..23] {
+            templates.lock().get_mut(id).unwrap().status = Status::Ready;
+        }
+        templates.lock().get_mut(&full[3]).unwrap().status = Status::Ready;
+        let known = |id: &str| templates.lock().contains_key(id);
+        let other = add("other").unwrap();
+        // That of the owner who has most of them, and his oldest.
+        assert!(!known(&full[20]) && known(&full[21]) && known(&full[3]) && known(&other));
+        let long_ago = Instant::now()
+            .checked_sub(MAX_WAIT + Duration::from_secs(1))
+            .unwrap();
+        templates.lock().get_mut(&full[40]).unwrap().requested = long_ago;
+        for _ in 0..4 {
+            add("other").unwrap();
+        }
+        assert!(!known(&full[40]) && known(&full[41]) && add("other").is_err());
+    }
 
     #[test]
     fn slow_uploads_hold_up_their_owner_alone() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Query, Request};
 use axum::http::{Method, StatusCode};
@@ -12,7 +13,7 @@ use ringfence_sandbox::{SandboxId, SandboxLimits, SandboxName, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::build::{Base, Build, Step};
+use super::build::{Base, Build, MAX_COMMAND, Step, in_json};
 use super::files::{self, Archive, Upload};
 use super::registry::{Status, Template, Templates, lock, not_open};
 use super::tags;
@@ -54,6 +55,23 @@ pub(crate) struct StartBuild {
     steps: Vec<NewStep>,
     start_cmd: Option<String>,
     ready_cmd: Option<String>,
+}
+
+impl StartBuild {
+    /// Refuses commands that a record has no room for.
+    fn check_commands(&self) -> Result<(), Error> {
+        for (member, command) in [("startCmd", &self.start_cmd), ("readyCmd", &self.ready_cmd)] {
+            if command
+                .as_deref()
+                .is_some_and(|command| in_json(command) > MAX_COMMAND)
+            {
+                let message =
+                    format!("`{member}` has at most {MAX_COMMAND} bytes: let it run a file of the template");
+                return Err(Error::invalid(message));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -155,6 +173,7 @@ async fn create(service: &Service, client: &Client, request: Request) -> Result<
         log: Vec::new(),
         logged: 0,
         number: 0,
+        requested: Instant::now(),
     })?;
     let answer = json!({
         "templateID": id.as_str(), "buildID": build, "public": false,
@@ -329,6 +348,7 @@ pub(crate) async fn start_build(
         "start": asked.start_cmd,
         "ready": asked.ready_cmd,
     }));
+    asked.check_commands()?;
     let base = base(service, client, asked.from_image, asked.from_template).await?;
     let mut steps = Vec::new();
     for step in asked.steps {

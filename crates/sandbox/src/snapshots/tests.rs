@@ -156,6 +156,27 @@ fn a_snapshot_with_a_user_is_unknown_to_older_servers() {
 }
 
 #[test]
+fn no_record_is_written_that_could_not_be_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SnapshotStore::open(dir.path()).unwrap();
+    let ann = Scope::local();
+    let with_start = |length: usize| SnapshotInfo {
+        template: Some(Template {
+            start: Some("x".repeat(length)),
+            ..Template::default()
+        }),
+        ..build(&store, &ann, &[])
+    };
+    store
+        .write_record(&ann, &with_start(MAX_RECORD as usize / 2))
+        .unwrap();
+    let error = store
+        .write_record(&ann, &with_start(MAX_RECORD as usize))
+        .unwrap_err();
+    assert!(error.to_string().contains("at most 64KiB"), "{error}");
+}
+
+#[test]
 fn builds_of_one_name_have_tags_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("snapshots");
