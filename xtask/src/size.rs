@@ -10,8 +10,9 @@ use crate::report;
 /// Kilobytes that the binary may have, by reason. Later additions get lines of their own.
 const BUDGET: &[(&str, u64)] = &[
     (
-        "what there was in November 2026, built with `release`, functions of the same code once, calls direct",
-        22_200,
+        "what there was in November 2026, built with `release`, functions of the same code once, calls direct, without the \
+         tables for unwinding",
+        18_200,
     ),
     (
         "the HTTP API: its routes with their schemas, and the sandboxes behind them",
