@@ -89,7 +89,7 @@ impl Unit {
 pub struct Figure {
     pub name: &'static str,
     /// The subject of the measurement or comparison.
-    pub what: String,
+    pub of: String,
     /// The value compared with the target; `None` if it could not be measured.
     pub value: Option<f64>,
     pub unit: Unit,
@@ -107,10 +107,10 @@ pub struct Figure {
 
 impl Figure {
     /// Creates a figure of a single value.
-    pub(super) fn new(name: &'static str, what: impl Into<String>, value: f64, unit: Unit) -> Self {
+    pub(super) fn new(name: &'static str, of: impl Into<String>, value: f64, unit: Unit) -> Self {
         Self {
             name,
-            what: what.into(),
+            of: of.into(),
             value: Some(value),
             unit,
             target: None,
@@ -124,7 +124,7 @@ impl Figure {
 
     /// Creates the figures of repeated times: the median, which has a target, and the 99th percentile.
     pub(super) fn times(name: &'static str, times: Sample, target: Target) -> Vec<Self> {
-        let figure = |what, value| Self::new(name, what, value, Unit::Milliseconds);
+        let figure = |of, value| Self::new(name, of, value, Unit::Milliseconds);
         vec![
             figure("p50", times.median).with(times).against(target),
             figure("p99", times.p99),
@@ -132,9 +132,9 @@ impl Figure {
     }
 
     /// Creates a figure of our median divided by the peer's.
-    pub(super) fn ratio(name: &'static str, what: impl Into<String>, ours: Sample, peer: Sample) -> Self {
+    pub(super) fn ratio(name: &'static str, of: impl Into<String>, ours: Sample, peer: Sample) -> Self {
         let value = ours.median / peer.median;
-        Self::new(name, what, value, Unit::Ratio).with(ours).beside(peer)
+        Self::new(name, of, value, Unit::Ratio).with(ours).beside(peer)
     }
 
     /// Creates a figure of a failed measurement, with the reason.
@@ -192,7 +192,7 @@ impl Figure {
         let mut line = format!(
             "{:<18} {:<34} {value:>11}  {target:<7} {verdict}  {:<22} {}",
             self.name,
-            self.what,
+            self.of,
             sample(self.ours),
             sample(self.peer)
         );

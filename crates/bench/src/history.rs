@@ -54,7 +54,7 @@ impl History {
     /// Returns the value that was kept last for a figure.
     pub fn last(&self, figure: &Figure) -> Option<f64> {
         self.last
-            .get(&(figure.name.to_owned(), figure.what.clone()))
+            .get(&(figure.name.to_owned(), figure.of.clone()))
             .copied()
     }
 
@@ -85,7 +85,9 @@ impl History {
 
 fn value(figure: &Value) -> Option<((String, String), f64)> {
     let text = |field: &str| Some(figure[field].as_str()?.to_owned());
-    Some(((text("name")?, text("what")?), figure["value"].as_f64()?))
+    // Files of 0.1 have `what`.
+    let of = text("of").or_else(|| text("what"))?;
+    Some(((text("name")?, of), figure["value"].as_f64()?))
 }
 
 #[cfg(test)]
@@ -109,6 +111,11 @@ mod tests {
         for (build, value) in [("release", 1.0), ("release", 2.0), ("debug", 3.0)] {
             open().keep(&measurement(build, value)).unwrap();
         }
+        assert_eq!(open().last(&figure), Some(2.0));
+        assert_eq!(measurement("release", 1.0)["figures"][0]["of"], "print");
+        // Figures that were kept under the member's former name.
+        let old = fs::read_to_string(&path).unwrap().replace("\"of\"", "\"what\"");
+        fs::write(&path, old).unwrap();
         assert_eq!(open().last(&figure), Some(2.0));
         assert_eq!(
             open().last(&Figure::new("start", "other", 9.0, Unit::Ratio)),
