@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ringfence::Failure;
 use ringfence_images::Selector;
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
 use ringfence_server::site::{Domain, Endpoint};
@@ -407,6 +408,23 @@ pub enum NetworkChoice {
     None,
     /// The hosts of `--allow-host` and of the configuration.
     Allowlist,
+}
+
+impl NetworkChoice {
+    /// Returns the choice that `--network` and `--allow-host` make: a host implies an allowlist.
+    ///
+    /// # Errors
+    /// If hosts are named beside `--network none`.
+    pub fn of(choice: Option<Self>, hosts: &[String]) -> Result<Option<Self>, Failure> {
+        let implied = (!hosts.is_empty()).then_some(Self::Allowlist);
+        match choice {
+            Some(Self::None) if implied.is_some() => Err(Failure::usage(
+                "--allow-host has no effect with --network none",
+                "pass `--network allowlist`, or leave --allow-host out",
+            )),
+            choice => Ok(choice.or(implied)),
+        }
+    }
 }
 
 /// The values of `--isolation`.

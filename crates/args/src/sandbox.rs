@@ -9,7 +9,7 @@ use ringfence_sandbox::SandboxName;
 
 use super::scoped::{ScopedListArgs, ScopedOptions};
 use super::setup::EngineArg;
-use super::values;
+use super::{NetworkChoice, values};
 use ringfence::config::values::OciRuntime;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -95,13 +95,9 @@ pub struct SandboxCreateArgs {
     /// The name; with a template 1 to 40 of `a-z`, `0-9` and `-` (default: none; with a template an unused one).
     #[arg(long, value_name = "NAME", value_parser = values::checked::<SandboxName>)]
     pub name: Option<String>,
-    /// The runtime: local, docker or podman (default: local).
-    #[arg(long, value_name = "NAME", conflicts_with = "engine")]
+    /// The runtime: local, docker or podman (default: local; with --template or --oci-runtime docker).
+    #[arg(long, visible_alias = "engine", value_name = "NAME")]
     pub runtime: Option<SandboxRuntimeArg>,
-    /// The engine of a container that is made by a template: docker or podman (default: docker with --template, --image
-    /// or --oci-runtime).
-    #[arg(long, value_name = "NAME")]
-    pub engine: Option<EngineArg>,
     /// The template of a container's limits (default: code-executor).
     #[arg(long, value_name = "NAME")]
     pub template: Option<String>,
@@ -112,7 +108,10 @@ pub struct SandboxCreateArgs {
     /// Size limit of all its files together (default: 256MiB). Not with a template.
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::disk::parse)]
     pub disk: Option<Bytes>,
-    /// Allow connections to this host; may be repeated. Not with a template, which has them.
+    /// Network access: none, or an allowlist of --allow-host and `egress` (default: none). Not with a template.
+    #[arg(long, value_name = "KIND")]
+    pub network: Option<NetworkChoice>,
+    /// Allow connections to this host; may be repeated. Implies --network allowlist. Not with a template, which has them.
     #[arg(long, value_name = "HOST", value_parser = values::checked::<HostPattern>)]
     pub allow_host: Vec<String>,
     /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not with a template.
@@ -158,14 +157,12 @@ pub struct SandboxCreateArgs {
 impl SandboxCreateArgs {
     /// Returns the container engine, if it is to be a container of a template.
     pub fn engine(&self) -> Option<EngineArg> {
-        if self.runtime == Some(SandboxRuntimeArg::Local) {
-            return None;
-        }
-        let engine = self.runtime.and_then(SandboxRuntimeArg::engine).or(self.engine);
-        match self.template.is_some() || self.oci_runtime.is_some() {
-            true => engine.or(Some(EngineArg::Docker)),
-            false if self.image.is_some() => engine,
-            false => self.engine,
+        let is_of_template = self.template.is_some() || self.oci_runtime.is_some();
+        match self.runtime {
+            None => is_of_template.then_some(EngineArg::Docker),
+            Some(runtime) => runtime
+                .engine()
+                .filter(|_| is_of_template || self.image.is_some()),
         }
     }
 }
@@ -470,4 +467,43 @@ pub struct SandboxStatsArgs {
     /// Print one line and exit.
     #[arg(long)]
     pub once: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use clap::Parser;
+
+    fn create(line: &str) -> SandboxCreateArgs {
+        let words = ["ringfence", "sandbox", "create"].into_iter();
+        let cli = Cli::try_parse_from(words.chain(line.split_whitespace())).unwrap();
+        match cli.command {
+            Command::Sandbox(SandboxCommand::Create(args)) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn either_spelling_names_the_runtime_and_with_a_template_the_engine() {
+        for spelling in ["--runtime", "--engine"] {
+            let check = |rest: &str, runtime: SandboxRuntimeArg, engine: Option<EngineArg>| {
+                let args = create(&format!("{spelling} {rest}"));
+                assert_eq!((args.runtime, args.engine()), (Some(runtime), engine), "{rest}");
+            };
+            use SandboxRuntimeArg::{Docker, Local, Podman};
+            check("local", Local, None);
+            check("docker", Docker, None);
+            check("podman", Podman, None);
+            check("docker --template ai-provider", Docker, Some(EngineArg::Docker));
+            check("podman --template ai-provider", Podman, Some(EngineArg::Podman));
+            check("podman --oci-runtime crun", Podman, Some(EngineArg::Podman));
+            check("docker --image a:1", Docker, Some(EngineArg::Docker));
+            check("local --image a:1", Local, None);
+            // The command refuses the template.
+            check("local --template ai-provider", Local, None);
+        }
+        assert_eq!(create("--template x").engine(), Some(EngineArg::Docker));
+        assert_eq!(create("--image a:1").engine(), None);
+    }
 }

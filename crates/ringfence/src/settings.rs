@@ -167,6 +167,28 @@ pub fn workspace(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
     Ok(found.path)
 }
 
+/// The warning about an allowlist without hosts.
+pub const NO_HOSTS: &str = "no host is allowed, so the program reaches none; name them with `--allow-host` or `egress.allowed_hosts`";
+
+/// Returns the hosts of a sandbox's allowlist: the named ones and, as for runs, those of the configuration. Warns if there
+/// are none.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn allowlist(named: &[String], context: &Context) -> Result<Vec<String>, Problems> {
+    context.tell_passed_over()?;
+    let configured = context.parts()?.egress.policy.allowed.iter();
+    let hosts: Vec<_> = named
+        .iter()
+        .cloned()
+        .chain(configured.map(ToString::to_string))
+        .collect();
+    if hosts.is_empty() {
+        context.log.write(NO_HOSTS);
+    }
+    Ok(hosts)
+}
+
 /// Returns the network of code that tools run.
 ///
 /// # Errors

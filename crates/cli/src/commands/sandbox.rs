@@ -27,11 +27,11 @@ use crate::packages;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
 use ringfence::source::{self, Source};
-use ringfence::{Failure, Language, named_paths};
+use ringfence::{Failure, Language, named_paths, settings};
 use ringfence_args::{
-    SandboxCommand, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs,
-    SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg,
-    SandboxStatsArgs, SandboxTimeoutArgs, ScopedOptions,
+    NetworkChoice, SandboxCommand, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg,
+    SandboxFilesArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxRemoveArgs, SandboxRunArgs,
+    SandboxRuntimeArg, SandboxStatsArgs, SandboxTimeoutArgs, ScopedOptions,
 };
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -122,7 +122,8 @@ async fn sandbox_only(
         true => (
             "not_supported",
             format!("{what} does not work in containers of a template"),
-            "create one with `--runtime` and without a template, or use `ringfence sandbox run NAME -- COMMAND`",
+            "use `ringfence sandbox run NAME -- COMMAND`, or create one without --template, --image and --oci-runtime: \
+             `sandbox.docker.image` and `sandbox.docker.oci_runtime` hold for those",
         ),
         false => (
             "not_found",
@@ -194,6 +195,10 @@ fn variables(pairs: &[(EnvName, String)]) -> Value {
 
 async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
     check_options(args)?;
+    let allowed_hosts = match NetworkChoice::of(args.network, &args.allow_host)? {
+        Some(NetworkChoice::Allowlist) => settings::allowlist(&args.allow_host, context)?,
+        Some(NetworkChoice::None) | None => Vec::new(),
+    };
     let packages = packages::provide(&args.with, &args.options.scope(), context).await?;
     let mut body = json!({
         "packages": packages.as_ref().map(|packages| &packages.key),
@@ -204,7 +209,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         "pids": args.pids.map(|pids| pids.get()),
         "memory": args.memory.map(|memory| memory.0),
         "disk": args.disk.map(|disk| disk.0),
-        "allowed_hosts": args.allow_host,
+        "allowed_hosts": allowed_hosts,
         "ports": args.ports.then_some(true),
         "env": variables(&args.env),
         "metadata": args.metadata.iter().cloned().collect::<BTreeMap<_, _>>(),

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use ringfence_policy::Network;
 
 use crate::context::Context;
-use ringfence::{Failure, Request, resolve};
+use ringfence::{Failure, Request, resolve, settings};
 use ringfence_args::{NetworkChoice, RunArgs};
 
 /// Sets the network of a request, and the hosts that it reaches.
@@ -14,15 +14,7 @@ use ringfence_args::{NetworkChoice, RunArgs};
 /// # Errors
 /// If they are not available for this run.
 pub(super) fn choose(request: &mut Request, args: &RunArgs, context: &Context) -> Result<(), Failure> {
-    // A named host implies an allowlist.
-    let implied = (!args.allow_host.is_empty()).then_some(NetworkChoice::Allowlist);
-    request.network = match args.network.or(implied) {
-        Some(NetworkChoice::None) if implied.is_some() => {
-            return Err(Failure::usage(
-                "--allow-host has no effect with --network none",
-                "pass `--network allowlist`, or leave --allow-host out",
-            ));
-        }
+    request.network = match NetworkChoice::of(args.network, &args.allow_host)? {
         Some(NetworkChoice::None) => Some(Network::None),
         Some(NetworkChoice::Allowlist) if args.session.is_some() => {
             return Err(Failure::usage(
@@ -46,12 +38,10 @@ pub(super) fn choose(request: &mut Request, args: &RunArgs, context: &Context) -
     )?;
     let network = resolve::network(request, context)?;
     if matches!(network, Network::Allowlist(policy) if policy.allowed.is_empty()) {
-        context.ui.warn(NO_HOSTS);
+        context.ui.warn(settings::NO_HOSTS);
     }
     Ok(())
 }
-
-const NO_HOSTS: &str = "no host is allowed, so the program reaches none; name them with `--allow-host` or `egress.allowed_hosts`";
 
 fn parsed<T: FromStr<Err: Display>>(what: &str, texts: &[String], hint: &str) -> Result<Vec<T>, Failure> {
     let parse = |text: &String| {

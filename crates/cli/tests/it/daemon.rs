@@ -296,11 +296,11 @@ fn sandboxes_outlive_a_daemon_that_comes_back_if_their_containers_do() {
             return;
         };
         let mut engine = daemon.serve();
-        let made = daemon.sandbox(&["create", "--engine", "docker", "--name", "stays"]);
+        let made = daemon.sandbox(&["create", "--template", "code-executor", "--name", "stays"]);
         let name = made.ok().split_whitespace().next().unwrap().to_owned();
         // Names are unique, and requesting one again does no harm to its owner.
         daemon
-            .sandbox(&["create", "--engine", "docker", "--name", "stays"])
+            .sandbox(&["create", "--template", "code-executor", "--name", "stays"])
             .refused(125, "already exists");
         let write = ["run", &name, "--", "bash", "-c", "echo kept > /output/x"];
         daemon.sandbox(&write).ok();

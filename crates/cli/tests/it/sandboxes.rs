@@ -65,10 +65,17 @@ impl Place {
     /// Creates a sandbox; returns its name.
     #[track_caller]
     fn create(&self, options: &[&str]) -> String {
-        let mut all = vec!["create", "--engine", self.engine.name];
-        all.extend(options);
-        let made = self.json(&all);
+        let made = self.json(&[&self.of_template(options)[..], options].concat());
         made[0]["name"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns the words that create a container of a template, the one that `options` name or else the default one.
+    fn of_template(&self, options: &[&str]) -> Vec<&str> {
+        let mut words = vec!["create", "--engine", self.engine.name];
+        if !options.contains(&"--template") {
+            words.extend(["--template", "code-executor"]);
+        }
+        words
     }
 
     fn state(&self, name: &str) -> String {
@@ -303,11 +310,7 @@ fn an_engine_leaves_what_another_one_has_and_removes_what_a_dead_one_left() {
 #[test]
 fn what_cannot_be_made_is_told() {
     for place in places() {
-        let create = |options: &[&str]| {
-            let mut all = vec!["create", "--engine", place.engine.name];
-            all.extend(options);
-            place.sandbox(&all)
-        };
+        let create = |options: &[&str]| place.sandbox(&[&place.of_template(options)[..], options].concat());
         let unknown = create(&["--template", "none"]);
         unknown.refused(2, "there is no template `none`");
         assert!(
@@ -379,8 +382,7 @@ fn commands_of_a_restricted_sandbox_reach_its_hosts_alone() {
         ] {
             let config = format!("{OPEN}{template}");
             place.world.dir.write("config/ringfence/ringfence.toml", config);
-            let create = ["create", "--engine", place.engine.name];
-            place.sandbox(&create).refused(2, words);
+            place.sandbox(&place.of_template(&[])).refused(2, words);
             place.world.dir.run(["config", "check"]).refused(2, words);
         }
     }

@@ -32,6 +32,7 @@ pub(super) async fn create(
 ) -> anyhow::Result<ExitCode> {
     for (is_given, option) in [
         (args.disk.is_some(), "--disk"),
+        (args.network.is_some(), "--network"),
         (!args.allow_host.is_empty(), "--allow-host"),
         (!args.env.is_empty(), "--env"),
         (!args.metadata.is_empty(), "--metadata"),
@@ -44,7 +45,7 @@ pub(super) async fn create(
         if is_given {
             return Err(Failure::usage(
                 format!("`{option}` is not an option of containers of a template"),
-                "leave it out, or use `--runtime` without a template",
+                "leave it out, or --template, --image and --oci-runtime",
             )
             .into());
         }
@@ -71,6 +72,10 @@ pub(super) async fn create(
         ..new_sandbox(args, template, &config.code_execution.docker_image)
     };
     let made = sandboxes(SandboxAction::New(Box::new(new)), &args.options, context).await?;
+    if args.template.is_none() {
+        let what = "a container of the template `code-executor`: it runs commands, by `ringfence sandbox run NAME -- COMMAND`";
+        context.ui.note(what);
+    }
     print(&made, &args.options, context)
 }
 

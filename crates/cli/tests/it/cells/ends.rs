@@ -101,7 +101,9 @@ fn containers_of_templates_take_their_own_path() {
     for engine in engines() {
         let lab = Lab::with_sandbox();
         let name = format!("cells-{}", std::process::id());
-        let made = lab.json(&["create", "--engine", engine.name, "--name", &name]);
+        let template = ["--template", "code-executor"];
+        let create = ["create", "--engine", engine.name, "--name", &name];
+        let made = lab.json(&[&create[..], &template].concat());
         let full = format!("fw-sandbox-{name}");
         assert_eq!(made[0]["name"], full.as_str());
         assert_eq!(
@@ -120,6 +122,17 @@ fn containers_of_templates_take_their_own_path() {
         }
         lab.sandbox(&["pause", &name]).ok();
         lab.sandbox(&["resume", &name]).ok();
+        lab.sandbox(&["rm", &name]).ok();
+        // Without a template the option is `--runtime`.
+        let made = lab.json(&create);
+        assert_eq!(
+            (&made["runtime"], &made["name"]),
+            (&engine.name.into(), &name.as_str().into())
+        );
+        assert_eq!(
+            lab.sandbox(&["exec", &name, "--", "echo", "inside"]).ok(),
+            "inside\n"
+        );
         lab.sandbox(&["rm", &name]).ok();
         lab.close();
     }

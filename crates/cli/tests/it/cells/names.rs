@@ -63,6 +63,16 @@ fn a_sandbox_is_created_described_and_removed() {
     }
     assert_eq!(lab.bash("echo $GREETING").ok(), "hello there\n");
     assert!(lab.bash("echo $HTTP_PROXY").ok().starts_with("http://"));
+    let hosts = |options: &[&str]| lab.json(&[&["create"], options].concat())["allowed_hosts"].take();
+    assert_eq!(hosts(&["--network", "none"]), json!([]));
+    let alone = lab.sandbox(&["create", "--network", "allowlist"]);
+    assert!(alone.stderr.contains("no host is allowed"), "{alone:?}");
+    // As with runs, the configuration's hosts are on the list.
+    let config = "[egress]\nallowed_hosts = ['b.test']\n";
+    lab.world.dir.write("config/ringfence/ringfence.toml", config);
+    assert_eq!(hosts(&[]), json!([]));
+    assert_eq!(hosts(&["--network", "allowlist"]), json!(["b.test"]));
+    assert_eq!(hosts(&["--allow-host", "a.test"]), json!(["a.test", "b.test"]));
     lab.close();
 }
 
@@ -111,6 +121,12 @@ const MISTAKES: &[(&[&str], i32, &str, &str)] = &[
         2,
         "invalid_arguments",
         "write only its host",
+    ),
+    (
+        &["create", "--network", "none", "--allow-host", "a.test"],
+        2,
+        "invalid_arguments",
+        "--allow-host has no effect with --network none",
     ),
     (&["create", "--timeout", "9999h"], 2, "invalid_arguments", "24h"),
     (
