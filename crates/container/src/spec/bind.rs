@@ -120,6 +120,15 @@ impl Bind {
         Self::at(&mount.host, guest, mount.access, hidden)
     }
 
+    /// Checks a path that may come to exist, as [`Self::new`] will then.
+    ///
+    /// # Errors
+    /// If it would expose a denied path.
+    pub fn check_missing(host: &Path, hidden: &DeniedPaths) -> Result<(), BindError> {
+        let shown = binds::check_missing(host).and_then(|path| hidden.check(&path));
+        shown.map_err(|why| exposing(host, &why))
+    }
+
     /// Binds a path of our own, in which no program can have made a link, with links resolved.
     ///
     /// # Errors
@@ -152,10 +161,7 @@ impl Bind {
             _ => unusable(host, &error),
         })?;
         let shown = binds::check(host).and_then(|()| hidden.check(host));
-        shown.map_err(|why| BindError::Exposing {
-            path: host.to_path_buf(),
-            why: why.to_string(),
-        })?;
+        shown.map_err(|why| exposing(host, &why))?;
         Ok(Self {
             host: host.to_path_buf(),
             identity: FileIdentity::of(&found),
@@ -238,6 +244,13 @@ impl Bind {
             (Some(_), _) => return Ok(()),
         };
         Err(self.exchanged(found))
+    }
+}
+
+fn exposing(path: &Path, why: &impl ToString) -> BindError {
+    BindError::Exposing {
+        path: path.to_path_buf(),
+        why: why.to_string(),
     }
 }
 

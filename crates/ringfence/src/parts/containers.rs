@@ -63,7 +63,12 @@ fn mounts(checks: &mut Checks<'_>) -> Option<Vec<Mount>> {
                 "there is no {}: calls fail until it is there",
                 mount.host.display()
             );
-            checks.warn(MOUNTS, missing);
+            let allowed = Bind::check_missing(&mount.host, &hidden)
+                .map_err(|error| Wrong::new(MOUNTS, format!("`{written}`: {error}"), error.hint()));
+            match checks.keep(allowed) {
+                Some(()) => checks.warn(MOUNTS, missing),
+                None => complete = false,
+            }
         } else {
             // Each use rejects links that a program may have made.
             let mut resolved = mount.clone();

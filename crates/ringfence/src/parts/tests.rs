@@ -109,8 +109,12 @@ const MISTAKES: &[(&str, &str)] = &[
         ":2: `audit.dir`: expected a directory, or one that can be made",
     ),
     (
-        "[skills]\npath = 'ROOT/none'",
-        ":2: `skills.path`: expected a directory of skill files, found none: No such file",
+        "[codeExecution]\nvolumeMounts = ['/run/no-such/docker.sock:/engine:ro']",
+        ":2: `codeExecution.volumeMounts`: `/run/no-such/docker.sock:/engine:ro`: ",
+    ),
+    (
+        "[codeExecution]\nvolumeMounts = ['ROOT/none/docker.sock:/engine:ro']",
+        ":2: `codeExecution.volumeMounts`: ",
     ),
     (
         "[skills]\npath = 'ROOT/text'",
