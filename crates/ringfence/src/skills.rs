@@ -10,7 +10,7 @@ use ringfence_tools::skills::{HostLimits, Skill, SkillFiles, Skills, manifest_pr
 
 use crate::context::Context;
 use crate::failure::{Error, Failure};
-use crate::{local, settings, trust};
+use crate::{local, named_paths, settings, trust};
 
 /// Maximum number of skill processes; each serves one file, or is one server.
 const MAX_PROCESSES: usize = 64;
@@ -22,8 +22,14 @@ const MAX_PROCESSES: usize = 64;
 /// If a directory, or the configuration, cannot be used.
 pub fn all(named: Option<&Path>, context: &Context) -> Result<Option<Skills>, Error> {
     // Unresolved, so that the links on the way to it are checked again.
+    skills(named_or_configured(named, context)?, true, context)
+}
+
+/// Returns the named directory, or else the configured one if it exists: the configuration has warned otherwise.
+fn named_or_configured<'a>(named: Option<&'a Path>, context: &'a Context) -> Result<Option<&'a Path>, Error> {
     let configured = context.config()?.skills.path.as_deref();
-    skills(named.or(configured), true, context)
+    let is_missing = |path: &Path| named_paths::find(path).is_ok_and(|found| !found.exists);
+    Ok(named.or(configured.filter(|path| !is_missing(path))))
 }
 
 /// Rejects a directory of skills with a manifest that cannot be used: its file of skills would be left out.
@@ -31,8 +37,7 @@ pub fn all(named: Option<&Path>, context: &Context) -> Result<Option<Skills>, Er
 /// # Errors
 /// If a manifest cannot be used, or the directory does not exist.
 pub fn check_manifests(named: Option<&Path>, context: &Context) -> Result<(), Error> {
-    let configured = context.config()?.skills.path.as_deref();
-    let Some(directory) = named.or(configured) else {
+    let Some(directory) = named_or_configured(named, context)? else {
         return Ok(());
     };
     let resolved = settings::workspace(directory, context)?;
@@ -53,8 +58,7 @@ pub fn check_manifests(named: Option<&Path>, context: &Context) -> Result<(), Er
 /// # Errors
 /// If the directory does not exist, or the consent cannot be stored.
 pub fn accept(named: Option<&Path>, context: &Context) -> Result<Option<Vec<(String, String)>>, Error> {
-    let configured = context.config()?.skills.path.as_deref();
-    let Some(directory) = named.or(configured) else {
+    let Some(directory) = named_or_configured(named, context)? else {
         return Ok(None);
     };
     let directory = settings::workspace(directory, context)?;

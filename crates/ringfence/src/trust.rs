@@ -151,6 +151,10 @@ pub fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> Result<T
     if let Some(directory) = &context.paths.config {
         make_if_open(directory, trees);
     }
+    // A program would make the skills that other programs call.
+    if let Some(skills) = &context.config()?.skills.path {
+        make_if_open(&find(skills)?.path, trees);
+    }
     let mut trusted = configured(named, trees, context)?;
     for python in [named.python, context.config()?.sandbox.python.as_deref()] {
         let path = context.environment.get("PATH");

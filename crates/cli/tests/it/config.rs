@@ -200,8 +200,8 @@ const UNUSABLE: &[(&str, &str)] = &[
         ":1: `egress.inject`: for `a.test`: set exactly one of `value_env` and `value_file`",
     ),
     (
-        "[skills]\npath = '/no/such/skills'",
-        ":2: `skills.path`: expected a directory of skill files, found /no/such/skills: ",
+        "[skills]\npath = '/dev/null'",
+        ":2: `skills.path`: expected a directory of skill files, found /dev/null: ",
     ),
     (
         "[skills.servers.files]\nfence = 'fenced'\nenv = ['A']",

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::trust::{self, Resolved};
+use ringfence_exec::trust;
 use ringfence_tools::skills::{PathPattern, Policy, Rules, ServerPlan};
 
 use super::checks::{Checks, Wrong};
@@ -52,9 +52,12 @@ fn check_directory(checks: &mut Checks<'_>, path: &Path) -> Option<()> {
             "make the directory, name another one, or leave the key out",
         )
     };
-    let found = trust::resolve(path).and_then(Resolved::existing);
-    let resolved = checks.keep(found.map_err(|error| expected(&error.to_string())))?;
-    if !resolved.is_dir() {
+    let found = checks.keep(trust::resolve(path).map_err(|error| expected(&error.to_string())))?;
+    let resolved = found.path;
+    if !found.exists {
+        let missing = format!("there is no directory {}, and so no skills of it", path.display());
+        checks.warn(KEY, missing);
+    } else if !resolved.is_dir() {
         checks.wrong(expected("it is not a directory"));
         return None;
     }

@@ -243,6 +243,17 @@ fn what_may_come_later_is_a_warning() {
         parts.warnings[0].contains("`codeExecution.volumeMounts`: there is no /none/such"),
         "{parts:?}"
     );
+    // The snippet of the source document, as it is printed there.
+    for text in [
+        "[skills]\npath = 'ROOT/none'",
+        "[skills]\npath = './no-such-skills'",
+    ] {
+        let warnings = parts_of(text).unwrap().warnings;
+        assert!(
+            warnings[0].contains("`skills.path`: there is no directory"),
+            "{warnings:?}"
+        );
+    }
     let strict = "[templates.mine]\nseccomp_profile = 'strict'\noci_runtime = 'runsc'\n";
     let warnings = parts_of(strict).unwrap().warnings;
     assert!(

@@ -281,6 +281,30 @@ fn hinted(stderr: &str) -> &str {
 }
 
 #[test]
+fn a_missing_directory_has_no_skills_and_no_program_makes_it() {
+    let dir = Dir::new();
+    let path = dir.path("work/skills");
+    let config = format!("[skills]\npath = '{}'\n", path.display());
+    dir.write("config/ringfence/ringfence.toml", config);
+    let missing = format!("`skills.path`: there is no directory {}", path.display());
+    let listed = dir.run(["skills", "ls"]);
+    assert!(
+        listed.status == 2 && listed.stderr.contains(&missing),
+        "{listed:?}"
+    );
+    let told = dir.run(["config", "check"]);
+    assert!(told.stderr.contains(&missing), "{told:?}");
+    assert_eq!(told.status, 0);
+    // It is made before a program can make it, which then finds it read-only.
+    let code = "import os; os.makedirs('skills', exist_ok=True); open('skills/x.py', 'w')";
+    let run = dir.run(["run", "--workspace", ".", "-c", code]);
+    assert!(run.stderr.contains("Read-only file system"), "{run:?}");
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    let beside = dir.run(["run", "--workspace", ".", "-c", "open('x.py', 'w')"]);
+    assert_eq!(beside.ok(), "");
+}
+
+#[test]
 fn problems_name_the_configured_directory() {
     let dir = Dir::new();
     put(&dir, "one.py", "class One:\n    def get(self): pass\n");
