@@ -157,7 +157,7 @@ const DESTINATIONS: &[(&[&str], &[&str])] = &[
 
 /// Programs whose last operand gets what the others name.
 const COPIES: &[&str] = &[
-    "cp", "mv", "git mv", "ln", "link", "install", "rsync", "scp", "ditto",
+    "cp", "mv", "git mv", "ln", "link", "install", "rsync", "scp", "rcp", "ditto",
 ];
 
 /// Judges the destination of a write. A place whose files are executed or loaded as settings counts as
@@ -185,6 +185,9 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
     }
     if COPIES.contains(&title) {
         copied(&operands, named.last(), title, scanned, analysis);
+    }
+    if matches!(title, "scp" | "rcp") {
+        other_machines(args, scanned, title, analysis);
     }
     if merges(title, scanned) || title == "zip" {
         secrets::broad_places(args, title, scanned, analysis);
@@ -272,7 +275,7 @@ fn copied(
     let follows = match title {
         "cp" => scanned.has_any(&["-L", "--dereference"]),
         "rsync" => scanned.has_any(&["-L", "--copy-links", "-k"]),
-        _ => matches!(title, "scp" | "ditto"),
+        _ => matches!(title, "scp" | "rcp" | "ditto"),
     };
     for source in sources {
         let path = source.clone();
@@ -293,7 +296,7 @@ fn copied(
 fn merges(title: &str, scanned: &Scanned) -> bool {
     match title {
         "cp" => scanned.has_any(&["-r", "-R", "-a", "--recursive", "--archive"]),
-        "rsync" | "scp" | "ditto" => true,
+        "rsync" | "scp" | "rcp" | "ditto" => true,
         _ => false,
     }
 }
@@ -359,6 +362,11 @@ pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, analysis: &mu
         );
         place(args, scanned, title, analysis);
     }
+    other_machines(args, scanned, title, analysis);
+}
+
+/// Judges operands such as `host:path`.
+fn other_machines(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     for index in &scanned.operands {
         if args[*index].shape().is_none_or(|text| text.contains(':')) {
             analysis.add(

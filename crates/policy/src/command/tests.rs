@@ -478,6 +478,30 @@ fn programs_are_known_by_the_names_of_the_system_only() {
 }
 
 #[test]
+fn what_writes_without_a_name_of_writing_has_its_floor() {
+    at_least(
+        Effect::Write,
+        &[
+            "scp h:f f",
+            "scp h:/etc/x .",
+            "scp f h:f",
+            "scp -P 22 h:f f",
+            "rcp h:f f",
+            "rsync h:f f",
+            "rsync f h:f",
+            "sftp h",
+            "ssh-copy-id h",
+            "tftp h",
+            "yt-dlp https://example.com/x",
+            "sendmail bob",
+            "logger x",
+            "wall x",
+            "write bob",
+        ],
+    );
+}
+
+#[test]
 fn fetching_is_asking_one_public_host() {
     harmless(&["curl -s https://example.com/x", "curl -I https://example.org"]);
     at_least(
