@@ -169,6 +169,28 @@ pub enum ColorChoice {
     Never,
 }
 
+impl ColorChoice {
+    /// Returns the choice of a command line that may not be valid.
+    pub fn of(arguments: &[OsString]) -> Self {
+        let own = arguments.iter().skip(1).map_while(|argument| {
+            let text = argument.to_str().unwrap_or_default();
+            (text != "--").then_some(text)
+        });
+        let mut previous = "";
+        for argument in own {
+            let value = match previous {
+                "--color" => Some(argument),
+                _ => argument.strip_prefix("--color="),
+            };
+            if let Some(choice) = value.and_then(|value| <Self as ValueEnum>::from_str(value, false).ok()) {
+                return choice;
+            }
+            previous = argument;
+        }
+        Self::Auto
+    }
+}
+
 /// A subcommand of `ringfence`.
 #[derive(Debug, Subcommand)]
 pub enum Command {

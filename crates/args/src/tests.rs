@@ -17,6 +17,21 @@ fn the_definition_is_sound() {
 }
 
 #[test]
+fn the_choice_of_colours_is_found_in_a_line_that_is_wrong() {
+    for (line, expected) in [
+        ("ringfence --color never run --bogus", ColorChoice::Never),
+        ("ringfence run --bogus --color=always", ColorChoice::Always),
+        ("ringfence run --bogus", ColorChoice::Auto),
+        ("ringfence --color sometimes run", ColorChoice::Auto),
+        ("ringfence run -- --color always", ColorChoice::Auto),
+        ("ringfence run --color", ColorChoice::Auto),
+    ] {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        assert_eq!(ColorChoice::of(&words), expected, "{line}");
+    }
+}
+
+#[test]
 fn a_frequent_command_is_parsed_like_the_others() {
     let words = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
     for line in [

@@ -4,8 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use ringfence::config::{Problem, Problems};
+use ringfence::env::Environment;
 use ringfence::{Cause, Error};
-use ringfence_args::ErrorFormat;
+use ringfence_args::{ColorChoice, ErrorFormat};
 use ringfence_policy::{ExecutionResult, Outcome};
 use ringfence_tools::toolbox::ErrorKind;
 use serde_json::json;
@@ -73,12 +74,19 @@ struct ErrorReport {
 }
 
 /// Prints a usage error, or the requested help or version, and returns the exit status.
-pub(crate) fn unparsed(mut error: clap::Error, form: ErrorFormat) -> ExitCode {
+pub(crate) fn unparsed(mut error: clap::Error, form: ErrorFormat, color: ColorChoice) -> ExitCode {
     let hint = ringfence_args::usage_hint(&mut error);
-    let _ = error.print();
+    let ui = Ui::new(color, &Environment::of_process());
+    // A closed stream leaves nobody to notify.
+    let _ = match (error.use_stderr(), color) {
+        (true, _) => ui.err(ui.styled(&error.render())),
+        // The parser looks at standard output.
+        (false, ColorChoice::Auto) => error.print(),
+        (false, ColorChoice::Always | ColorChoice::Never) => ui.out(ui.styled(&error.render())),
+    };
     if error.use_stderr() {
         if let Some(hint) = &hint {
-            Ui::plain().hint(hint);
+            ui.hint(hint);
         }
         let text = error.render().to_string();
         let message = text.lines().take_while(|line| !line.trim().is_empty());
@@ -90,7 +98,7 @@ pub(crate) fn unparsed(mut error: clap::Error, form: ErrorFormat) -> ExitCode {
             message: message.strip_prefix("error: ").unwrap_or(&message).to_owned(),
             hint: hint.into_owned(),
         };
-        print(form, Ui::plain(), &explained);
+        print(form, ui, &explained);
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
 }

@@ -20,7 +20,7 @@ use crate::commands as command;
 use crate::context::Context;
 use ringfence::env::Environment;
 use ringfence::paths::Paths;
-use ringfence_args::{Cli, Command, ErrorFormat};
+use ringfence_args::{Cli, ColorChoice, Command, ErrorFormat};
 
 fn main() -> ExitCode {
     // A launcher must fork, so nothing else may have run before; a launcher that is a copy of us must have
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let form = ErrorFormat::of(&arguments);
     let cli = match Cli::parsed(&arguments) {
         Ok(cli) => cli.with_checked_file(),
-        Err(error) => return exit::unparsed(error, form),
+        Err(error) => return exit::unparsed(error, form, ColorChoice::of(&arguments)),
     };
     let Cli { global, command } = cli;
     let context = Context::new(Environment::of_process(), global, form);

@@ -85,9 +85,12 @@ impl Ui {
         Self { color }
     }
 
-    /// Returns uncoloured output, for use before the command line is parsed.
-    pub(crate) fn plain() -> Self {
-        Self { color: Color::Off }
+    /// Renders a text of the command line's parser.
+    pub(crate) fn styled(self, text: &clap::builder::StyledStr) -> String {
+        match self.color {
+            Color::On => text.ansi().to_string(),
+            Color::Off => text.to_string(),
+        }
     }
 
     /// Writes to standard output, unchanged.

@@ -112,6 +112,19 @@ fn colours_only_when_asked_for() {
             .stderr
             .contains("\u{1b}[1;31merror")
     );
+    // The parser's own messages too, wherever the option stands.
+    for (args, is_coloured) in [
+        (["run", "--color", "always", "--bogus"], true),
+        (["--color=always", "run", "--bogus", "-c1"], true),
+        (["--color", "never", "run", "--bogus"], false),
+        (["run", "-c1", "--bogus", "--json"], false),
+    ] {
+        let output = dir.run(args);
+        assert_eq!(output.status, 2, "{output:?}");
+        assert!(output.stderr.contains("--bogus"), "{output:?}");
+        assert_eq!(output.stderr.contains('\u{1b}'), is_coloured, "{output:?}");
+        assert!(!output.stdout.contains('\u{1b}'), "{output:?}");
+    }
 }
 
 #[test]
