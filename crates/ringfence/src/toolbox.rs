@@ -37,9 +37,7 @@ const HOST_VARIABLES: &[&str] = &[
 /// If the configuration cannot be used.
 pub fn for_clients(backend: Arc<dyn Backend>, context: &Context) -> Result<Toolbox, Error> {
     let mut parts = parts(backend, None, Workspaces::none(rules(context)?), context)?;
-    parts
-        .denied
-        .extend(ringfence_tools::host_tools().map(str::to_owned));
+    parts.closed = ringfence_tools::host_tools().map(str::to_owned).collect();
     finished(parts)
 }
 
@@ -101,6 +99,7 @@ fn parts(
         },
         limits: context.parts()?.tools.limits.clone(),
         denied: config.permissions.denied_tools.clone(),
+        closed: Vec::new(),
         sandbox: Some(sandbox),
         shell: runner(context)?,
         host: host(context)?,

@@ -156,7 +156,10 @@ impl Toolbox {
             return Err(ToolError::new(
                 ErrorKind::PermissionDenied,
                 format!("the tool `{tool}` may not be used here"),
-                remedy::Tool::Allow,
+                match is_among(&self.parts.closed, tool) {
+                    true => remedy::Tool::RunInFence,
+                    false => remedy::Tool::Allow,
+                },
             ));
         }
         Ok(definition)
@@ -233,8 +236,12 @@ impl Toolbox {
     }
 
     fn is_denied(&self, tool: &str) -> bool {
-        self.parts.denied.iter().any(|denied| denied == tool)
+        is_among(&self.parts.denied, tool) || is_among(&self.parts.closed, tool)
     }
+}
+
+fn is_among(tools: &[String], tool: &str) -> bool {
+    tools.iter().any(|other| other == tool)
 }
 
 /// A rule names a tool that does not exist.

@@ -90,6 +90,7 @@ fn toolbox(place: &BenchContext) -> anyhow::Result<Toolbox> {
             max_output: Bytes::mib(1),
         },
         denied: Vec::new(),
+        closed: Vec::new(),
         sandbox: None,
         shell: ShellRunner::Fenced,
         host: None,

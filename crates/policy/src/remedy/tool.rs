@@ -13,6 +13,8 @@ pub enum Tool {
         tool: String,
     },
     Allow,
+    /// For a tool of the host that no client of the HTTP API has.
+    RunInFence,
     AllowHostCommands,
     NameWorkspace,
     /// The owner of the root directory.
@@ -38,6 +40,9 @@ impl Tool {
                 .into();
             }
             Self::Allow => "use another tool, or have it removed from `permissions.denied_tools`",
+            Self::RunInFence => {
+                "use `run_code`; tools that act on the server's machine are closed to keys, and `ringfence mcp` there has them"
+            }
             Self::AllowHostCommands => "use the sandboxed tools, or have `hostExecution.enabled` set",
             Self::NameWorkspace => {
                 "have one named: `--workspace DIR`, `permissions.filesystem.user_scope`, or a root of the MCP client"

@@ -65,7 +65,10 @@ pub(super) fn failed(error: &ToolError) -> CallToolResult {
 }
 
 pub(super) fn unknown(error: &ToolError) -> ErrorData {
-    ErrorData::invalid_params(error.message.clone(), Some(json!({"hint": error.hint})))
+    ErrorData::invalid_params(
+        error.message.clone(),
+        Some(json!({"type": error.kind.as_str(), "hint": error.hint})),
+    )
 }
 
 /// Creates the error for a call beyond the limit.

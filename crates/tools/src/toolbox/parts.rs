@@ -24,6 +24,8 @@ pub struct Parts {
     /// Timeouts and output limit of tools.
     pub limits: ToolLimits,
     pub denied: Vec<String>,
+    /// Tools that callers of this kind never have, whatever the configuration says.
+    pub closed: Vec<String>,
     /// Settings of the tool `sandbox_exec`. `None` disables it.
     pub sandbox: Option<SandboxSettings>,
     /// Runner of commands of the tool `shell`.

@@ -270,7 +270,21 @@ fn the_socket_needs_no_key_and_opens_no_tool_of_the_host() {
         let answered = last(&client.post(&message(id as u32, "tools/call", &call)));
         let why = answered["error"]["message"].as_str().unwrap_or_default();
         assert!(why.contains("may not be used here"), "{answered}");
+        let data = &answered["error"]["data"];
+        assert_eq!(data["type"], "permission_denied", "{answered}");
+        let hint = data["hint"].as_str().unwrap();
+        assert!(
+            hint.contains("closed to keys") && !hint.contains("denied_tools"),
+            "{hint}"
+        );
     }
+    let call = json!({"name": "no_such_tool", "arguments": {}});
+    let data = last(&client.post(&message(8, "tools/call", &call)))["error"]["data"].take();
+    assert_eq!(data["type"], "not_found");
+    assert!(
+        data["hint"].as_str().unwrap().starts_with("the tools are"),
+        "{data}"
+    );
     assert_eq!(
         client.post(&message(9, "no/such", &json!({}))).json()["error"]["code"],
         -32601
