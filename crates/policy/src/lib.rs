@@ -55,4 +55,4 @@ pub use target::{
     EngineKind, Fallback, Family, Feature, KeepAlive, Lack, NetworkMode, RuntimeKind, Target, Traits,
 };
 pub use trusted::{HostServer, Imports, Trusted};
-pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};
+pub use units::{AskedTimeout, Bytes, Cpus, ParseUnitError, Pids, Timeout};

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{EnvName, Language, Limits, Network, Request, RuntimeKind, Scope, SessionId, Timeout, Trusted};
+use crate::{
+    AskedTimeout, EnvName, Language, Limits, Network, Request, RuntimeKind, Scope, SessionId, Trusted,
+};
 
 /// A request of a remote caller, as it arrives.
 ///
@@ -23,8 +25,8 @@ pub struct RemoteRequest {
     /// Runtime that runs it; the configured one by default. `pyodide` imports only Python's standard library
     /// and the packages that the operator installed.
     pub runtime: Option<RuntimeKind>,
-    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
-    pub timeout: Option<Timeout>,
+    /// Timeout in seconds above 0, or with a unit such as "500ms". Can shorten the limit, not extend it.
+    pub timeout: Option<AskedTimeout>,
     /// Name of a session: a Python interpreter that keeps variables and imports between calls. Created on
     /// first use.
     pub session: Option<SessionId>,
@@ -125,7 +127,7 @@ impl RemoteRequest {
     pub fn under(self, terms: Terms) -> RemoteRun {
         let runtime = self.runtime.unwrap_or(terms.runtime);
         let terms = match self.timeout {
-            Some(timeout) => Terms {
+            Some(AskedTimeout(timeout)) => Terms {
                 limits: Limits {
                     timeout: timeout.min(terms.limits.timeout),
                     ..terms.limits
@@ -166,7 +168,7 @@ const fn extension(language: Language) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EgressPolicy, Mount};
+    use crate::{EgressPolicy, Mount, Timeout};
 
     fn terms() -> Terms {
         Terms {
@@ -263,6 +265,8 @@ mod tests {
         check("3", "3s");
         check("\"2m\"", "10s");
         check("10.5", "10s");
+        check("1e9", "10s");
+        check("\"9999h\"", "10s");
     }
 
     #[test]

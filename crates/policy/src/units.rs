@@ -136,6 +136,10 @@ impl Timeout {
     }
 }
 
+/// A timeout that a caller asks for, within a limit of its own: beyond the longest [`Timeout`] it is the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskedTimeout(pub Timeout);
+
 impl TryFrom<f64> for Timeout {
     type Error = ParseUnitError;
     /// Converts seconds, the unit of tools and configuration files.
@@ -319,6 +323,54 @@ impl<'de> Deserialize<'de> for Timeout {
     }
 }
 
+impl<'de> Deserialize<'de> for AskedTimeout {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let longest = Timeout::MAX.as_secs_f64();
+        let asked = match NumberOrText::deserialize(deserializer)? {
+            NumberOrText::Integer(seconds) => Timeout::try_from((seconds as f64).min(longest)),
+            NumberOrText::Float(seconds) => Timeout::try_from(seconds.min(longest)),
+            NumberOrText::Text(text) => match text.parse() {
+                Err(_) if is_beyond(&text) => Ok(Timeout(Timeout::MAX)),
+                asked => asked,
+            },
+        };
+        asked.map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Returns `true` for the text of a duration beyond the longest timeout, whatever its size.
+fn is_beyond(text: &str) -> bool {
+    let (number, unit) = split_unit(text);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return false,
+    };
+    let number: Option<f64> = number.parse().ok();
+    number.is_some_and(|number| number * seconds > Timeout::MAX.as_secs_f64())
+}
+
+impl JsonSchema for AskedTimeout {
+    fn schema_name() -> Cow<'static, str> {
+        "AskedTimeout".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)?$"},
+            ]
+        })
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+}
+
 impl JsonSchema for Timeout {
     fn schema_name() -> Cow<'static, str> {
         "Timeout".into()
@@ -403,6 +455,30 @@ mod tests {
     }
     fn millis(text: &str) -> Option<u128> {
         text.parse::<Timeout>().ok().map(|t| t.as_duration().as_millis())
+    }
+
+    #[test]
+    fn an_asked_timeout_is_cut_to_the_longest() {
+        let check = |json: &str, expected: Option<&str>| {
+            let asked = serde_json::from_str::<AskedTimeout>(json).ok();
+            let asked = asked.map(|asked| asked.0.to_string());
+            assert_eq!(asked.as_deref(), expected, "{json}");
+        };
+        check("5", Some("5s"));
+        check("0.5", Some("500ms"));
+        check("86400", Some("1440m"));
+        for beyond in [
+            "86401",
+            "1e300",
+            "\"25h\"",
+            "\"99999999999999999999h\"",
+            "1000000000",
+        ] {
+            check(beyond, Some("1440m"));
+        }
+        for wrong in ["0", "-1", "\"0s\"", "\"5x\"", "\"\"", "true", "[5]"] {
+            check(wrong, None);
+        }
     }
 
     #[test]

@@ -164,7 +164,9 @@ fn described(schema: &Map<String, Value>, path: &str) -> Option<String> {
         .get(name)?
         .get("description")?
         .as_str()?;
-    Some(format!("`{name}`: {words}"))
+    // A description that is a doc comment has its line breaks.
+    let words: Vec<&str> = words.split_whitespace().collect();
+    Some(format!("`{name}`: {}", words.join(" ")))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{LazyLock, OnceLock};
 
 use jsonschema::Validator;
-use ringfence_policy::{Bytes, Timeout};
+use ringfence_policy::{AskedTimeout, Bytes, Timeout};
 use schemars::JsonSchema;
 use schemars::generate::Contract;
 use serde::de::DeserializeOwned;
@@ -245,11 +245,12 @@ impl Definition {
     /// Returns the requested timeout: the argument `timeout` of every tool that takes one.
     pub(super) fn asked_timeout(&self, arguments: &Value) -> Result<Option<Timeout>, ToolError> {
         let asked = arguments.get("timeout").filter(|asked| !asked.is_null());
-        asked.map(Timeout::deserialize).transpose().map_err(|error| {
+        let read = |asked| AskedTimeout::deserialize(asked).map(|AskedTimeout(timeout)| timeout);
+        asked.map(read).transpose().map_err(|error: serde_json::Error| {
             ToolError::new(
                 ErrorKind::InvalidArguments,
                 format!("`/timeout` of `{}`: {error}", self.name),
-                "write seconds as a number, or a time with its unit such as \"500ms\"",
+                "write seconds as a number above 0, or a time with its unit such as \"500ms\"",
             )
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ringfence_network::fetch::{Body, FetchLimits, FetchRequest, FetchResponse};
-use ringfence_policy::Timeout;
+use ringfence_policy::AskedTimeout;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +26,9 @@ pub(super) struct Arguments {
     /// Body of the request.
     #[serde(default)]
     body: String,
-    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
+    /// Timeout in seconds above 0, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the toolbox reads it")]
-    timeout: Option<Timeout>,
+    timeout: Option<AskedTimeout>,
 }
 
 fn get() -> String {

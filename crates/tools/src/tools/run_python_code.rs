@@ -3,7 +3,7 @@
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
 use ringfence_policy::hints::hints;
-use ringfence_policy::{ExecutionResult, RemoteLanguage, RemoteRequest, RemoteRun, Timeout};
+use ringfence_policy::{AskedTimeout, ExecutionResult, RemoteLanguage, RemoteRequest, RemoteRun};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,9 +16,9 @@ pub(super) struct RunPythonCode;
 pub(super) struct Arguments {
     /// Source code of the Python program.
     code: String,
-    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
+    /// Timeout in seconds above 0, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the toolbox reads it")]
-    timeout: Option<Timeout>,
+    timeout: Option<AskedTimeout>,
 }
 
 impl Tool for RunPythonCode {

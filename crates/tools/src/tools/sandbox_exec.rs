@@ -1,6 +1,6 @@
 //! `sandbox_exec`: runs Python or bash in a persistent container.
 
-use ringfence_policy::{ExecutionResult, RemoteLanguage, RemoteRequest, Timeout};
+use ringfence_policy::{AskedTimeout, ExecutionResult, RemoteLanguage, RemoteRequest};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,9 +16,9 @@ pub(super) struct Arguments {
     language: LanguageArg,
     /// Source code of the program.
     code: String,
-    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
+    /// Timeout in seconds above 0, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the toolbox reads it")]
-    timeout: Option<Timeout>,
+    timeout: Option<AskedTimeout>,
 }
 
 /// Languages that the sandbox image has.

@@ -1,6 +1,6 @@
 //! `shell`: runs a program with arguments, without a shell.
 
-use ringfence_policy::{Language, Timeout};
+use ringfence_policy::{AskedTimeout, Language};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -21,9 +21,9 @@ pub(super) struct Arguments {
     args: Vec<String>,
     /// Working directory, below the workspace.
     working_dir: Option<String>,
-    /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
+    /// Timeout in seconds above 0, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the toolbox reads it")]
-    timeout: Option<Timeout>,
+    timeout: Option<AskedTimeout>,
 }
 
 impl Tool for Shell {
