@@ -61,6 +61,7 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
     let config = context.config()?;
     let runtime = runtime(request, context)?;
     check_features(request, runtime)?;
+    check_fence(request, config)?;
     let mut resolved = policy::Request {
         code: request.code.clone(),
         name: request.name.clone(),
@@ -112,6 +113,17 @@ fn check_features(request: &Request, runtime: RuntimeKind) -> Result<(), Failure
             format!("leave out {}, or choose the runtime `local`", feature.name()),
         )),
     }
+}
+
+/// Rejects a run without a fence where the configuration requires one.
+fn check_fence(request: &Request, config: &Config) -> Result<(), Failure> {
+    if request.fence != Some(Fence::Unfenced) || config.sandbox.isolation.fence() != Fence::Required {
+        return Ok(());
+    }
+    Err(Failure::refused(
+        "isolation is required (`sandbox.isolation`), and an unfenced run has none",
+        "leave `--unfenced` out, or have the setting changed; `ringfence config show` says where it comes from",
+    ))
 }
 
 fn asks_for(request: &Request, feature: Feature) -> bool {

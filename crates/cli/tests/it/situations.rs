@@ -239,6 +239,16 @@ fn in_a_container_what_is_required_is_refused() {
 #[test]
 fn without_a_fence_it_is_loud_and_says_so() {
     in_every_mode(Place::Here, |world| {
+        // Wherever isolation is required, it is no way around.
+        let refused = "isolation is required";
+        let run = ["run", "--unfenced", "-c", "print(1)"];
+        let variable = ("RINGFENCE_SANDBOX_ISOLATION".into(), "required".into());
+        finish(&mut world.command(&[variable], run), b"").refused(125, refused);
+        let file = world
+            .dir
+            .write("work/required.toml", "[sandbox]\nisolation = 'required'\n");
+        let config = ["--config", file.to_str().unwrap()];
+        finish(&mut world.command(&[], [&run[..], &config].concat()), b"").refused(125, refused);
         let output = world.run(["--unfenced", "-c", "import os; print(os.getuid())"]);
         let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
         assert_eq!(output.ok(), format!("{uid}\n"));
