@@ -43,7 +43,8 @@ fn claims_what_holds(run: &Run, groups: Groups) {
     held(&limits["memory_bytes"]);
     held(&limits["cpus"]);
     held(run.get("meta.peak_memory_bytes"));
-    held(run.get("meta.isolation.cgroup"));
+    let group = run.get("meta.isolation.cgroup");
+    assert_eq!(*group == false, groups == Groups::Lack, "{run:?}");
     assert_eq!(
         (&limits["pids"], &limits["disk_bytes"]),
         (&json!(64), &json!(64 << 20))
@@ -269,7 +270,7 @@ fn without_a_fence_it_is_loud_and_says_so() {
         }
         assert_eq!(
             (&isolation["seccomp"], &isolation["landlock_abi"]),
-            (&json!(null), &json!(0))
+            (&json!(false), &json!(0))
         );
     });
 }

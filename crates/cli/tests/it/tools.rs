@@ -426,7 +426,7 @@ fn the_host_runner_is_a_choice_that_the_result_tells() {
         (&result["stdout"], &result["runner"]),
         (&json!("seen"), &json!("host"))
     );
-    assert_eq!(result["isolation"]["seccomp"], Value::Null);
+    assert_eq!(result["isolation"]["seccomp"], false);
     assert_eq!(result["isolation"]["pid_ns"], false);
     // Still without a shell, and with a scrubbed environment.
     let result = tools.ask("shell", json!({"command": "echo", "args": ["$(id)"]}));

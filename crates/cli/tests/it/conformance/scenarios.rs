@@ -500,7 +500,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         with(&["--unfenced"], "print('open')"),
         Expected {
             facts: &[
-                ("/meta/isolation/seccomp", "null"),
+                ("/meta/isolation/seccomp", "false"),
                 ("/meta/isolation/net_ns", "false"),
             ],
             ..prints("open\n")

@@ -48,7 +48,7 @@ fn the_layers_are_the_same() {
     // Limits of all processes together need a control group delegated by systemd: without one, a run that
     // requires every layer is refused.
     let required = fence.inside(&["--isolation", "required"], "pass", &[]);
-    match isolation["cgroup"].is_null() {
+    match isolation["cgroup"] == false {
         true => required.refused(125, "isolation is required, but no control group here can limit"),
         false => assert_eq!(required.ok(), ""),
     }
