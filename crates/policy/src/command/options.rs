@@ -249,14 +249,25 @@ impl Scan<'_> {
             self.note(&option, &name);
             match option.value {
                 Value::None => {}
-                Value::Attached => return self.scanned.values.push((option.name, Some(rest))),
-                Value::Required if !rest.is_empty() => {
-                    return self.scanned.values.push((option.name, Some(rest)));
-                }
+                Value::Attached => return self.attached(&option, rest),
+                Value::Required if !rest.is_empty() => return self.attached(&option, rest),
                 Value::Required => return self.value(&option),
                 Value::Pair => return self.unknown(text),
             }
         }
+    }
+
+    /// Takes the rest of a bundle as an option's value. In some programs each letter takes a word of its own (`tree -Lo 2 out`),
+    /// and the rest are options.
+    fn attached(&mut self, option: &Opt, rest: String) {
+        if !self.is_exact() {
+            let letters = rest.chars().filter_map(|letter| self.find(&format!("-{letter}")));
+            let worst = letters.max_by_key(|option| option.effect);
+            if let Some(worst) = worst.filter(|option| !option.effect.is_read_only()) {
+                self.note(&worst, worst.name);
+            }
+        }
+        self.scanned.values.push((option.name, Some(rest)));
     }
 
     /// Consumes the next argument as an option's value.

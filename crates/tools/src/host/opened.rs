@@ -182,7 +182,6 @@ mod tests {
             "rg -e x up",
             "git grep --no-index x up",
             "git diff --no-index sub up",
-            "diff --from-file=a.txt notes.txt",
             "for f in *.txt; do cat $f; done",
             "cat own.toml",
             "cat o*.toml",
@@ -354,6 +353,10 @@ mod tests {
             "helm template ./deep",
             "helm lint deep",
             "helm show values deep",
+            "diff deep notes.txt",
+            "sdiff deep notes.txt",
+            "zdiff deep notes.txt",
+            "diff --no-dereference -r deep chart",
         ];
         fs::write(at("work/deep/x.rs"), "").unwrap();
         symlink(at("work/notes.txt"), at("work/deep/a/plain.py")).unwrap();
