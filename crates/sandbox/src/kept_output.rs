@@ -11,6 +11,8 @@ use ringfence_policy::Scope;
 pub const KEPT: u64 = 1 << 20;
 /// The same, once the sandboxes of one owner, or all, keep too much.
 const SCARCE: u64 = 16 << 10;
+/// Memory of a chunk beside its bytes.
+pub(crate) const OVERHEAD: u64 = 80;
 /// Number of bytes that the sandboxes of one owner keep, and all, before each process keeps less.
 const MAX_OF_SCOPE: u64 = 64 << 20;
 const MAX: u64 = 256 << 20;
@@ -53,6 +55,7 @@ impl KeptOutput {
         }
     }
 
+    /// Counts a chunk.
     pub(crate) fn add(&self, bytes: u64) {
         for counter in [&self.own, &self.all] {
             counter.fetch_add(bytes, Ordering::Relaxed);

@@ -12,8 +12,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 pub use super::kept_output::KEPT;
-use super::kept_output::KeptOutput;
+use super::kept_output::{KeptOutput, OVERHEAD};
 use super::lock::lock;
+
+/// Largest chunk that output of the same stream is added to.
+const MERGED: usize = 32 * 1024;
 
 /// Time that a process waits for a reader that reads nothing, before that misses output.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -172,14 +175,25 @@ impl State {
 
     fn has_room(&self, more: u64) -> bool {
         let slowest = self.readers.values().min().copied().unwrap_or(self.end);
-        self.released || self.end + more <= slowest.max(self.start()) + KEPT
+        let unread = self.chunks.len() - at(&self.chunks, slowest);
+        self.released || unread < chunks_of(KEPT) && self.end + more <= slowest.max(self.start()) + KEPT
     }
 
     fn add(&mut self, chunk: Chunk) {
         let length = chunk.bytes.len() as u64;
-        self.chunks.push_back((self.end, chunk));
+        match self.chunks.back_mut() {
+            Some((_, last))
+                if last.stream == chunk.stream && last.bytes.len() + chunk.bytes.len() <= MERGED =>
+            {
+                last.bytes.extend_from_slice(&chunk.bytes);
+                self.kept.add(length);
+            }
+            _ => {
+                self.chunks.push_back((self.end, chunk));
+                self.kept.add(length + OVERHEAD);
+            }
+        }
         self.end += length;
-        self.kept.add(length);
         self.drop_oldest();
     }
 
@@ -192,9 +206,10 @@ impl State {
         };
         while self.chunks.len() > 1
             && let Some((position, first)) = self.chunks.front()
-            && self.end - (position + first.bytes.len() as u64) >= most
+            && (self.end - (position + first.bytes.len() as u64) >= most
+                || self.chunks.len() > chunks_of(most))
         {
-            self.kept.take_back(first.bytes.len() as u64);
+            self.kept.take_back(first.bytes.len() as u64 + OVERHEAD);
             self.chunks.pop_front();
         }
         if most < KEPT
@@ -216,9 +231,7 @@ impl State {
             *cursor = start;
             return Some(Item::Lost(lost));
         }
-        let at = self
-            .chunks
-            .partition_point(|(position, chunk)| position + chunk.bytes.len() as u64 <= *cursor);
+        let at = at(&self.chunks, *cursor);
         if let Some((position, chunk)) = self.chunks.get(at) {
             let skipped = (*cursor - position) as usize;
             let chunk = Chunk {
@@ -233,10 +246,20 @@ impl State {
     }
 }
 
+/// Returns the index of the chunk at a position, or the number of chunks behind the last.
+fn at(chunks: &VecDeque<(u64, Chunk)>, cursor: u64) -> usize {
+    chunks.partition_point(|(position, chunk)| position + chunk.bytes.len() as u64 <= cursor)
+}
+
+/// Returns the number of chunks that may be kept of so many bytes: small ones take more memory than their bytes.
+const fn chunks_of(bytes: u64) -> usize {
+    (bytes / 64) as usize
+}
+
 impl Drop for State {
     fn drop(&mut self) {
         let kept = self.end - self.start();
-        self.kept.take_back(kept);
+        self.kept.take_back(kept + self.chunks.len() as u64 * OVERHEAD);
     }
 }
 
@@ -351,7 +374,7 @@ mod tests {
             let mut late = output.read_from(0);
             let lost = KEPT + pushed as u64 - most;
             assert_eq!(late.next().await, Some(Item::Lost(lost)));
-            assert_eq!(length(late.next().await), (lost, most as usize - pushed));
+            assert_eq!(length(late.next().await), (lost, most as usize));
         }
         kept.take_back(99 << 20);
         assert_eq!(kept.most(), KEPT);
@@ -359,6 +382,45 @@ mod tests {
         kept.take_back(1 << 20);
         kept.add((64 << 20) - 1);
         assert_eq!(kept.most(), KEPT, "what is gone is not counted");
+    }
+
+    #[tokio::test]
+    async fn small_pieces_take_no_more_memory_than_large_ones() {
+        let kept = KeptCounters::default().of(&Scope::local());
+        let output = Arc::new(Output::counted(kept.clone()));
+        for _ in 0..10_000 {
+            output.push(chunk(1)).await;
+        }
+        assert_eq!(output.state().chunks.len(), 1);
+        for index in 0..50_000 {
+            let stream = [Stream::Stdout, Stream::Stderr][index % 2];
+            output
+                .push(Chunk {
+                    stream,
+                    bytes: vec![b'x'],
+                })
+                .await;
+        }
+        let most = chunks_of(KEPT);
+        assert_eq!(output.state().chunks.len(), most);
+        let mut late = output.read_from(0);
+        assert!(matches!(late.next().await, Some(Item::Lost(lost)) if lost == 60_000 - most as u64));
+        // A reader that does not read holds up whoever prints small pieces, too.
+        for index in 0..most {
+            let stream = [Stream::Stdout, Stream::Stderr][index % 2];
+            let pushing = output.push(Chunk {
+                stream,
+                bytes: vec![b'x'],
+            });
+            let soon = Duration::from_millis(20);
+            if tokio::time::timeout(soon, pushing).await.is_err() {
+                drop((late, output));
+                kept.add((64 << 20) - 1);
+                assert_eq!(kept.most(), KEPT, "nothing is counted that is gone");
+                return;
+            }
+        }
+        panic!("it was not held up");
     }
 
     #[tokio::test]

@@ -253,7 +253,8 @@ impl Sandbox {
         };
         match measuring.await {
             Some(used) => self.read_meter(used.cpu_seconds, used.memory_bytes),
-            None => Consumption::default(),
+            // The bytes to and from hosts are counted here.
+            None => self.read_meter(None, None),
         }
     }
 
