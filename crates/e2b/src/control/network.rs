@@ -130,7 +130,7 @@ fn check_harmless(network: &Value, harmless: &[&str], hint: &str) -> Result<(), 
     let opens = |(name, value): (&String, &Value)| is_there(value) && !harmless.contains(&name.as_str());
     match members.iter().any(opens) {
         false => Ok(()),
-        true => Err(Error::not_supported("such rules in `network`", hint)),
+        true => Err(Error::not_supported("these rules in `network`", hint)),
     }
 }
 

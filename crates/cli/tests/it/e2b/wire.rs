@@ -90,7 +90,7 @@ fn every_error_is_json_of_e2bs_shape() {
     ] {
         assert_eq!(ask(&network, &[KEYED], closes).status, 204, "{closes}");
     }
-    ask(&network, &[KEYED], r#"{"allowOut": ["a.test"]}"#).failed(501, "such rules in");
+    ask(&network, &[KEYED], r#"{"allowOut": ["a.test"]}"#).failed(501, "these rules in");
     for opens in [
         "{}",
         r#"{"denyOut": ["10.0.0.0/8"]}"#,
