@@ -69,7 +69,8 @@ fn the_javascript_package_passes_its_tests() {
     let dir = Dir::new();
     let mut tests = dir.program("node");
     tests
-        .arg("--test")
+        // One that hangs is named before the whole is killed.
+        .args(["--test", "--test-timeout=240000"])
         .current_dir(repository("sdk/typescript"))
         .env("RINGFENCE_BIN", env!("CARGO_BIN_EXE_ringfence"));
     let output = finish(&mut tests, b"");
