@@ -16,10 +16,10 @@ class Quota:
     cpu_seconds: Optional[int] = None
     """Processor time, in seconds."""
     runs: Optional[int] = None
-    memory_gib_seconds: Optional[int] = None
-    """Memory times the duration of its use, in GiB-seconds."""
     egress_bytes: Optional[int] = None
     """Bytes sent to hosts and received from them."""
+    memory_gib_seconds: Optional[int] = None
+    """Memory times the duration of its use, in GiB-seconds."""
 
 
 @dataclass(frozen=True)
