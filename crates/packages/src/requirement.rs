@@ -23,7 +23,7 @@ const MAX_PARTS: usize = 8;
 /// A package that a program needs: a name and versions, both normalized.
 ///
 /// ```
-/// # use ringfence_packages::Requirement;
+/// # use ringfence_packages::{Ecosystem, Requirement};
 /// let python: Requirement = "Scikit_Learn[Plots] <2, >= 1.3".parse()?;
 /// assert_eq!(python.to_string(), "scikit-learn[plots]<2,>=1.3");
 /// assert_eq!(Requirement::parse(Ecosystem::Npm, "@scope/name@ >= 2")?.to_string(), "@scope/name@>=2");
