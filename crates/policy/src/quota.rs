@@ -2,9 +2,10 @@
 
 use std::str::FromStr;
 
-use crate::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
 
 /// The most that a key may use a day (UTC).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

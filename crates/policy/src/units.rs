@@ -159,6 +159,17 @@ impl TryFrom<f64> for Timeout {
     }
 }
 
+/// Returns the milliseconds in a unit of time.
+fn millis_of(unit: &str) -> Option<u64> {
+    match unit {
+        "ms" => Some(1),
+        "" | "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    }
+}
+
 impl FromStr for Timeout {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -168,13 +179,7 @@ impl FromStr for Timeout {
             example: "`500ms`, `5s` or `2m`",
         };
         let (number, unit) = split_unit(text);
-        let millis_per_unit = match unit {
-            "ms" => 1,
-            "" | "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            _ => return Err(malformed()),
-        };
+        let millis_per_unit = millis_of(unit).ok_or_else(malformed)?;
         let millis = scale_decimal(number, millis_per_unit).ok_or_else(malformed)?;
         Self::from_millis(millis, text)
     }
@@ -341,15 +346,9 @@ impl<'de> Deserialize<'de> for AskedTimeout {
 /// Returns `true` for the text of a duration beyond the longest timeout, whatever its size.
 fn is_beyond(text: &str) -> bool {
     let (number, unit) = split_unit(text);
-    let seconds = match unit {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return false,
-    };
     let number: Option<f64> = number.parse().ok();
-    number.is_some_and(|number| number * seconds > Timeout::MAX.as_secs_f64())
+    let millis = number.zip(millis_of(unit));
+    millis.is_some_and(|(number, each)| number * each as f64 > Timeout::MAX.as_millis() as f64)
 }
 
 impl JsonSchema for AskedTimeout {

@@ -227,7 +227,7 @@ fn end_options_before_fed_names(
     };
     let first = scanned.operands.iter().find(|index| is_chosen(&args[**index]));
     let Some(first) = first.copied() else { return };
-    if scanned.end.is_some_and(|end| end < first) {
+    if scanned.delimiter.is_some_and(|delimiter| delimiter < first) {
         return;
     }
     let before = first.checked_sub(1).map_or(name, |before| &args[before]);

@@ -14,8 +14,8 @@ pub(super) struct Scanned {
     pub(super) values: Vec<(&'static str, Option<String>)>,
     /// Options found in the table.
     pub(super) options: Vec<&'static str>,
-    /// Index of the `--` that certainly ends the options.
-    pub(super) end: Option<usize>,
+    /// Index of the delimiter `--`, where it certainly ends the options.
+    pub(super) delimiter: Option<usize>,
 }
 
 impl Scanned {
@@ -35,7 +35,7 @@ pub(super) fn scan(entry: &Entry, args: &[Word], title: &str, analysis: &mut Ana
         title,
         analysis,
         at: 0,
-        doubt: 0,
+        possible_values: 0,
         scanned: Scanned::default(),
     };
     scan.run();
@@ -43,7 +43,7 @@ pub(super) fn scan(entry: &Entry, args: &[Word], title: &str, analysis: &mut Ana
 }
 
 /// Most values of an option that is not in the table: a name and a value.
-const MAX_VALUES: usize = 2;
+const MAX_UNLISTED_VALUES: usize = 2;
 
 struct Scan<'a> {
     entry: &'a Entry,
@@ -52,13 +52,13 @@ struct Scan<'a> {
     analysis: &'a mut Analysis,
     at: usize,
     /// Number of next words that may be values of the options before them, although the table does not say so.
-    doubt: usize,
+    possible_values: usize,
     scanned: Scanned,
 }
 
-/// Programs whose options without a value are believed to take none before a `--`. Elsewhere several commands may share a
-/// list, and one of them may take a value.
-const EXACT: &[&str] = &["git", "grep", "egrep", "fgrep", "rg", "sort", "wc", "du"];
+/// Programs of which each option that is listed without a value was compared with the manual. Elsewhere several commands may
+/// share a list, and an option take a value in one of them.
+const CHECKED_FLAGS: &[&str] = &["git", "grep", "egrep", "fgrep", "rg", "sort", "wc", "du"];
 
 impl Scan<'_> {
     fn run(&mut self) {
@@ -70,13 +70,13 @@ impl Scan<'_> {
             match text.as_deref() {
                 Some("--") if !ended => {
                     ended = true;
-                    is_certain = self.doubt == 0 && self.ends_at_dashes();
-                    self.scanned.end = is_certain.then_some(here);
+                    is_certain = self.possible_values == 0 && self.knows_delimiter();
+                    self.scanned.delimiter = is_certain.then_some(here);
                 }
                 Some(text) if !ended && is_option(text, self.entry) => self.option(text),
                 Some(text) => {
                     if ended && is_option(text, self.entry) {
-                        self.behind_dashes(text, is_certain);
+                        self.behind_delimiter(text, is_certain);
                     }
                     self.operand(here);
                 }
@@ -94,26 +94,26 @@ impl Scan<'_> {
     }
 
     fn operand(&mut self, index: usize) {
-        self.doubt = self.doubt.saturating_sub(1);
+        self.possible_values = self.possible_values.saturating_sub(1);
         self.scanned.operands.push(index);
     }
 
     /// Returns `true` if the program ends its options at `--`. In an expression of `find` they go on, and other programs with
     /// `-name` may not know it.
-    fn ends_at_dashes(&self) -> bool {
+    fn knows_delimiter(&self) -> bool {
         !self.entry.single && self.entry.handler != Some("find")
     }
 
-    fn is_exact(&self) -> bool {
+    fn has_checked_flags(&self) -> bool {
         self.entry
             .path
             .first()
-            .is_some_and(|program| EXACT.contains(program))
+            .is_some_and(|program| CHECKED_FLAGS.contains(program))
     }
 
     /// Judges a word behind `--` that would be an option before it. Where the `--` may be the value of an option, it is one.
-    fn behind_dashes(&mut self, text: &str, is_certain: bool) {
-        if is_certain && self.is_exact() && self.entry.path.len() == 1 {
+    fn behind_delimiter(&mut self, text: &str, is_certain: bool) {
+        if is_certain && self.has_checked_flags() && self.entry.path.len() == 1 {
             return;
         }
         let title = self.title;
@@ -134,21 +134,13 @@ impl Scan<'_> {
         if let Some(option) = self.find(name) {
             return Some(option.effect);
         }
-        let listed = self.entry.options.iter();
         if name.starts_with("--") || self.entry.single {
-            let meant = listed.filter(|option| option.name.starts_with(name));
-            return meant.map(|option| option.effect).max();
+            return self.abbreviated(name).map(|option| option.effect);
         }
-        let letters = name
-            .chars()
-            .skip(1)
-            .map(|letter| self.find(&format!("-{letter}")));
-        let known: Vec<Option<Effect>> = letters.map(|option| option.map(|option| option.effect)).collect();
-        let worst = known.iter().flatten().max().copied();
-        match worst.is_some_and(|effect| !effect.is_read_only()) || known.iter().all(Option::is_some) {
-            true => worst,
-            false => None,
-        }
+        let letters = &name[1..];
+        let worst = self.worst_letter(letters)?.effect;
+        let are_known = letters.chars().all(|letter| self.letter(letter).is_some());
+        (!worst.is_read_only() || are_known).then_some(worst)
     }
 
     /// Judges a word whose value only the running shell knows.
@@ -173,7 +165,7 @@ impl Scan<'_> {
     }
 
     fn option(&mut self, text: &str) {
-        self.doubt = usize::from(!self.is_exact());
+        self.possible_values = usize::from(!self.has_checked_flags());
         if text.starts_with("--") || self.entry.single || text.starts_with('+') {
             self.long(text);
         } else {
@@ -203,12 +195,7 @@ impl Scan<'_> {
         if self.entry.option("-#").is_some() && is_number(name) {
             return;
         }
-        // GNU programs accept any unambiguous prefix; the table may lack the names that make it ambiguous.
-        let listed = self.entry.options.iter();
-        let worst = listed
-            .filter(|option| option.name.len() > name.len() && option.name.starts_with(name))
-            .max_by_key(|option| option.effect);
-        match worst.copied() {
+        match self.abbreviated(name) {
             Some(option) if !option.effect.is_read_only() => {
                 self.note(&option, name);
                 self.unknown(text);
@@ -216,7 +203,7 @@ impl Scan<'_> {
             _ if self.entry.any.is_some() => {}
             _ => self.unknown(text),
         }
-        self.doubt = MAX_VALUES;
+        self.possible_values = MAX_UNLISTED_VALUES;
     }
 
     /// Finds the option by name; programs with `-name` take `--name` too.
@@ -225,6 +212,24 @@ impl Scan<'_> {
         let shorter = name.strip_prefix('-').filter(|_| self.entry.single);
         let found = exact.or_else(|| shorter.and_then(|name| self.entry.option(name)));
         found.copied()
+    }
+
+    /// Finds the most harmful option that a name abbreviates: GNU programs accept any unambiguous prefix, and the table may lack
+    /// the names that make it ambiguous.
+    fn abbreviated(&self, name: &str) -> Option<Opt> {
+        let listed = self.entry.options.iter();
+        let meant = listed.filter(|option| option.name.starts_with(name));
+        meant.max_by_key(|option| option.effect).copied()
+    }
+
+    fn letter(&self, letter: char) -> Option<Opt> {
+        self.find(&format!("-{letter}"))
+    }
+
+    /// Finds the most harmful option among the letters of a bundle.
+    fn worst_letter(&self, letters: &str) -> Option<Opt> {
+        let known = letters.chars().filter_map(|letter| self.letter(letter));
+        known.max_by_key(|option| option.effect)
     }
 
     fn bundle(&mut self, text: &str) {
@@ -240,7 +245,7 @@ impl Scan<'_> {
             let rest: String = letters[index + 1..].iter().collect();
             let name = format!("-{letter}");
             let Some(option) = self.entry.option(&name).copied() else {
-                self.doubt = MAX_VALUES;
+                self.possible_values = MAX_UNLISTED_VALUES;
                 if self.entry.any.is_none() {
                     return self.unknown(text);
                 }
@@ -260,9 +265,8 @@ impl Scan<'_> {
     /// Takes the rest of a bundle as an option's value. In some programs each letter takes a word of its own (`tree -Lo 2 out`),
     /// and the rest are options.
     fn attached(&mut self, option: &Opt, rest: String) {
-        if !self.is_exact() {
-            let letters = rest.chars().filter_map(|letter| self.find(&format!("-{letter}")));
-            let worst = letters.max_by_key(|option| option.effect);
+        if !self.has_checked_flags() {
+            let worst = self.worst_letter(&rest);
             if let Some(worst) = worst.filter(|option| !option.effect.is_read_only()) {
                 self.note(&worst, worst.name);
             }
@@ -274,7 +278,7 @@ impl Scan<'_> {
     fn value(&mut self, option: &Opt) {
         if let Some(word) = self.args.get(self.at) {
             self.at += 1;
-            self.doubt = 0;
+            self.possible_values = 0;
             let value = word.literal();
             // If the table were wrong about the value, this would be an unjudged option.
             if let Some(text) = value

@@ -177,7 +177,7 @@ fn end_options(words: &mut Vec<Word>, analysis: &mut Analysis) {
     let ended = entry.is_some_and(|entry| {
         let mut aside = Analysis::new(judge::judge);
         let scanned = options::scan(entry, &words[1..], &program, &mut aside);
-        scanned.end.is_some()
+        scanned.delimiter.is_some()
     });
     let Some(at) = words
         .last()

@@ -419,7 +419,7 @@ mod tests {
     /// A flag of the table may take a value in one of the commands that share its list, and then the `--` is that value. So
     /// may any option that is not in the table.
     #[test]
-    fn no_dashes_hide_an_option_that_does_harm() {
+    fn no_delimiter_hides_an_option_that_does_harm() {
         let mut tried = 0;
         for entry in TABLE.entries.values().flatten() {
             let path: Vec<&str> = entry

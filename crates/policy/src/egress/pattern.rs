@@ -7,7 +7,8 @@ use std::str::FromStr;
 use super::{Cidr, Host, HostName, ParseHostError};
 
 /// Ports that a pattern without a port allows: HTTP and HTTPS.
-const USUAL_PORTS: [u16; 2] = [80, 443];
+const USUAL_PORTS: [u16; 2] = [80, HTTPS];
+const HTTPS: u16 = 443;
 
 /// `example.com`, `*.example.com` (its subdomains, not itself) or `*`, each with an optional `:port`.
 ///
@@ -80,6 +81,12 @@ impl HostPattern {
             (Hosts::Only(_), Hosts::Below(_)) | (Hosts::Below(_) | Hosts::Only(_), Hosts::Any) => false,
         };
         has_ports && has_hosts
+    }
+
+    /// Returns the pattern for the same hosts at the usual ports, if it allows that of HTTPS alone.
+    pub fn at_usual_ports(self) -> Self {
+        let port = self.port.filter(|port| *port != HTTPS);
+        Self { port, ..self }
     }
 
     /// Returns the pattern for one host at one port.
@@ -241,6 +248,8 @@ mod tests {
         check("a.test:443", "a.test", false);
         check("*:22", "a.test:22", true);
         check("*.a.test", "192.0.2.1", false);
+        let usual = |text: &str| text.parse::<HostPattern>().unwrap().at_usual_ports().to_string();
+        assert_eq!([usual("a.test:443"), usual("a.test:80")], ["a.test", "a.test:80"]);
     }
 
     #[test]

@@ -66,14 +66,8 @@ pub(super) fn key_hosts(
     if texts.len() < named {
         let Indexes { python, npm } = &packages.indexes;
         let hosts = python.allowed().into_iter().chain(npm.allowed());
-        allowed.extend(hosts.filter_map(|host| {
-            // Whoever asks for a host without a port asks for both of HTTP and HTTPS.
-            let text = host.to_string();
-            text.strip_suffix(":443")
-                .unwrap_or(&text)
-                .parse::<HostPattern>()
-                .ok()
-        }));
+        // Whoever asks for a host without a port asks for both of HTTP and HTTPS.
+        allowed.extend(hosts.map(HostPattern::at_usual_ports));
     }
     Some(EgressPolicy {
         allowed,
