@@ -18,6 +18,9 @@ use super::lock::lock;
 /// Largest chunk that output of the same stream is added to.
 const MERGED: usize = 32 * 1024;
 
+/// Mean size of chunks, in bytes, below which their number is the limit.
+const SMALL: u64 = 64;
+
 /// Time that a process waits for a reader that reads nothing, before that misses output.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -253,7 +256,7 @@ fn at(chunks: &VecDeque<(u64, Chunk)>, cursor: u64) -> usize {
 
 /// Returns the number of chunks that may be kept of so many bytes: small ones take more memory than their bytes.
 const fn chunks_of(bytes: u64) -> usize {
-    (bytes / 64) as usize
+    (bytes / SMALL) as usize
 }
 
 impl Drop for State {

@@ -247,7 +247,7 @@ impl AddAssign for Figures {
 }
 
 impl Figures {
-    /// Checks what was used self.
+    /// Compares what was used today with a quota.
     fn check(&self, most: &Quota) -> Result<(), Exceeded> {
         if let Some(quota) = most.runs
             && self.runs >= quota

@@ -54,11 +54,12 @@ pub(super) fn asked(
             )
         });
     }
-    let hosts = rules["allowOut"].as_array().into_iter().flatten();
-    let hosts: Vec<HostPattern> = hosts.map(host).collect::<Result<_, _>>()?;
-    if hosts.is_empty() {
-        return Ok(None);
-    }
+    let hosts = match &rules["allowOut"] {
+        Value::Null => return Ok(None),
+        Value::Array(hosts) if hosts.is_empty() => return Ok(None),
+        Value::Array(hosts) => hosts.iter().map(host).collect::<Result<_, _>>()?,
+        _ => return Err(Error::invalid("expected a list as `network.allowOut`")),
+    };
     open.only(hosts).map(Some).map_err(|ClosedHost(host)| {
         Error::not_supported(
             &format!("the host `{host}` in `network.allowOut`"),

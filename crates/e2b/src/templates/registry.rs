@@ -93,6 +93,30 @@ pub(super) struct Template {
 }
 
 impl Template {
+    /// Creates a template without tags that waits for its build.
+    pub(super) fn new(
+        client: Client,
+        id: SandboxId,
+        name: SandboxName,
+        build: String,
+        limits: SandboxLimits,
+    ) -> Self {
+        Self {
+            client,
+            id,
+            name,
+            tags: BTreeSet::new(),
+            build,
+            limits,
+            uploads: BTreeMap::new(),
+            status: Status::Waiting,
+            log: Vec::new(),
+            logged: 0,
+            number: 0,
+            requested: Instant::now(),
+        }
+    }
+
     /// Returns `true` if the template may be forgotten: it is built, or nobody has come to build it.
     fn is_over(&self) -> bool {
         match self.status {
@@ -129,19 +153,16 @@ impl Status {
 
 /// Forgets the oldest template that is over, of an owner who has most of them.
 fn forget_one(all: &mut BTreeMap<String, Template>) {
-    let mut owners: BTreeMap<&Scope, (usize, Reverse<u64>, &str)> = BTreeMap::new();
-    for (id, known) in all.iter().filter(|(_, known)| known.is_over()) {
-        let (count, oldest, first) =
-            owners
-                .entry(&known.client.scope)
-                .or_insert((0, Reverse(known.number), id));
-        *count += 1;
-        if known.number < oldest.0 {
-            (*oldest, *first) = (Reverse(known.number), id);
-        }
+    let over = || all.iter().filter(|(_, template)| template.is_over());
+    let mut counts: BTreeMap<&Scope, usize> = BTreeMap::new();
+    for (_, template) in over() {
+        *counts.entry(&template.client.scope).or_default() += 1;
     }
-    let most = owners.into_values().max().map(|(_, _, id)| id.to_owned());
-    if let Some(id) = most {
+    let oldest = over().min_by_key(|(_, template)| {
+        let count = counts.get(&template.client.scope);
+        (Reverse(count), template.number)
+    });
+    if let Some(id) = oldest.map(|(id, _)| id.clone()) {
         all.remove(&id);
     }
 }
@@ -306,24 +327,13 @@ mod tests {
         let templates = Templates::new(Vec::new());
         let add = |owner: &str| {
             let id = SandboxId::random().unwrap();
-            let template = Template {
-                client: Client {
-                    scope: owner.parse().unwrap(),
-                    name: owner.to_owned(),
-                    domain: None,
-                },
-                name: "t".parse().unwrap(),
-                tags: BTreeSet::new(),
-                build: id.to_string(),
-                id: id.clone(),
-                limits: SandboxLimits::default(),
-                uploads: BTreeMap::new(),
-                status: Status::Waiting,
-                log: Vec::new(),
-                logged: 0,
-                number: 0,
-                requested: Instant::now(),
+            let client = Client {
+                scope: owner.parse().unwrap(),
+                name: owner.to_owned(),
+                domain: None,
             };
+            let name = "t".parse().unwrap();
+            let template = Template::new(client, id.clone(), name, id.to_string(), SandboxLimits::default());
             templates.add(template).map(|()| id.to_string())
         };
         let full: Vec<String> = (0..MAX)
@@ -336,7 +346,7 @@ mod tests {
         templates.lock().get_mut(&full[3]).unwrap().status = Status::Ready;
         let known = |id: &str| templates.lock().contains_key(id);
         let other = add("other").unwrap();
-        // That of the owner who has most of them, and his oldest.
+        // The oldest of the owner who has most of them.
         assert!(!known(&full[20]) && known(&full[21]) && known(&full[3]) && known(&other));
         let long_ago = Instant::now()
             .checked_sub(MAX_WAIT + Duration::from_secs(1))

@@ -1,8 +1,6 @@
 //! Routes of templates.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::{Query, Request};
 use axum::http::{Method, StatusCode};
@@ -155,26 +153,18 @@ async fn create(service: &Service, client: &Client, request: Request) -> Result<
     }
     let random = || SandboxId::random().map_err(|error| Error::internal(error.to_string()));
     let (id, build) = (random()?, uuid()?);
-    service.templates.add(Template {
-        client: client.clone(),
-        id: id.clone(),
-        name: name.clone(),
+    let limits = SandboxLimits {
+        memory: Bytes::mib(memory),
+        // Files count as memory.
+        disk: Bytes::mib(memory / 2),
+        cpus: Cpus::try_from(cpus).map_err(|error| Error::invalid(format!("`cpuCount`: {error}")))?,
+        ..SandboxLimits::default()
+    };
+    let template = Template {
         tags: tags.clone(),
-        build: build.clone(),
-        limits: SandboxLimits {
-            memory: Bytes::mib(memory),
-            // Files count as memory.
-            disk: Bytes::mib(memory / 2),
-            cpus: Cpus::try_from(cpus).map_err(|error| Error::invalid(format!("`cpuCount`: {error}")))?,
-            ..SandboxLimits::default()
-        },
-        uploads: BTreeMap::new(),
-        status: Status::Waiting,
-        log: Vec::new(),
-        logged: 0,
-        number: 0,
-        requested: Instant::now(),
-    })?;
+        ..Template::new(client.clone(), id.clone(), name.clone(), build.clone(), limits)
+    };
+    service.templates.add(template)?;
     let answer = json!({
         "templateID": id.as_str(), "buildID": build, "public": false,
         "names": [name.as_str()], "tags": tags, "aliases": [name.as_str()],

@@ -56,9 +56,9 @@ pub(crate) fn members(schema: &Map<String, Value>) -> String {
     all.join(", ")
 }
 
-/// Returns `true` if a value fulfils a schema, as far as its most frequent keywords tell. `false` means nothing.
+/// Returns `true` if a value fulfils a schema, as far as its most frequent keywords tell; `false` leaves it to the [`validator`].
 ///
-/// To compile a [`validator`] takes longer than all else in a process that calls one tool, and most arguments are right.
+/// To compile a validator takes longer than all else in a process that calls one tool, and most arguments are right.
 pub(crate) fn accepts(schema: &Map<String, Value>, value: &Value) -> bool {
     let accepts_of =
         |schema: &Value, value: &Value| schema.as_object().is_some_and(|schema| accepts(schema, value));

@@ -174,6 +174,7 @@ fn clients_of_e2b_reach_the_hosts_that_the_operator_opens() {
     }
     for (rules, status, told) in [
         (json!({"network": {"allowOut": [far]}}), 501, far.as_str()),
+        (json!({"network": {"allowOut": host}}), 400, "expected a list"),
         (
             json!({"network": {"allowOut": ["10.0.0.0/8"]}}),
             400,
