@@ -56,9 +56,10 @@ struct Scan<'a> {
     scanned: Scanned,
 }
 
-/// Programs of which each option that is listed without a value was compared with the manual. Elsewhere several commands may
-/// share a list, and an option take a value in one of them.
-const CHECKED_FLAGS: &[&str] = &["git", "grep", "egrep", "fgrep", "rg", "sort", "wc", "du"];
+/// Programs whose flags are known to take no value, so that a `--` behind one is the delimiter: their patterns and files often
+/// begin with a minus. Elsewhere several commands share a list, and a flag of one may take a value in another; commands of git
+/// share some as well, but what does harm counts behind the delimiter there.
+const KNOWN_FLAGS: &[&str] = &["git", "grep", "egrep", "fgrep", "rg", "sort", "wc", "du"];
 
 impl Scan<'_> {
     fn run(&mut self) {
@@ -104,16 +105,16 @@ impl Scan<'_> {
         !self.entry.single && self.entry.handler != Some("find")
     }
 
-    fn has_checked_flags(&self) -> bool {
+    fn has_known_flags(&self) -> bool {
         self.entry
             .path
             .first()
-            .is_some_and(|program| CHECKED_FLAGS.contains(program))
+            .is_some_and(|program| KNOWN_FLAGS.contains(program))
     }
 
     /// Judges a word behind `--` that would be an option before it. Where the `--` may be the value of an option, it is one.
     fn behind_delimiter(&mut self, text: &str, is_certain: bool) {
-        if is_certain && self.has_checked_flags() && self.entry.path.len() == 1 {
+        if is_certain && self.has_known_flags() && self.entry.path.len() == 1 {
             return;
         }
         let title = self.title;
@@ -165,7 +166,7 @@ impl Scan<'_> {
     }
 
     fn option(&mut self, text: &str) {
-        self.possible_values = usize::from(!self.has_checked_flags());
+        self.possible_values = usize::from(!self.has_known_flags());
         if text.starts_with("--") || self.entry.single || text.starts_with('+') {
             self.long(text);
         } else {
@@ -265,7 +266,7 @@ impl Scan<'_> {
     /// Takes the rest of a bundle as an option's value. In some programs each letter takes a word of its own (`tree -Lo 2 out`),
     /// and the rest are options.
     fn attached(&mut self, option: &Opt, rest: String) {
-        if !self.has_checked_flags() {
+        if !self.has_known_flags() {
             let worst = self.worst_letter(&rest);
             if let Some(worst) = worst.filter(|option| !option.effect.is_read_only()) {
                 self.note(&worst, worst.name);
