@@ -22,7 +22,7 @@ use ringfence_policy::{
     UserScope, shell,
 };
 use ringfence_records::approval;
-use ringfence_server::mcp;
+use ringfence_mcp as mcp;
 use ringfence_tools::files::{Entry, Root, Rules};
 use ringfence_tools::skills::{Events, read_message};
 

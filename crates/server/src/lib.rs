@@ -1,4 +1,4 @@
-//! The server's interfaces: its socket, HTTP and MCP.
+//! The server's interfaces: its socket and HTTP.
 //!
 //! - [`frame`]: frames of the socket.
 //! - [`wire`]: their payloads.
@@ -23,7 +23,6 @@ pub mod client;
 pub mod console;
 pub mod frame;
 pub mod listener;
-pub mod mcp;
 pub mod metrics;
 pub mod remains;
 pub mod server_or_local;

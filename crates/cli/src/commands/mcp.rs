@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_exec::local::Local;
+use ringfence_mcp::{self as mcp, Elicitation, Peer, RootRequest, Settings};
 use ringfence_policy::{Scope, SessionId, Trusted};
-use ringfence_server::mcp::{self, Elicitation, Peer, RootRequest, Settings};
 use ringfence_tools::skills::Skills;
 use ringfence_tools::toolbox::Toolbox;
 use ringfence_tools::workspaces::Workspaces;

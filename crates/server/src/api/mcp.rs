@@ -22,11 +22,11 @@ use super::keys::Grant;
 use super::route::{Form, Needs, Parameter, Place, Route};
 use super::state::Api;
 use super::{body, stream};
-use crate::mcp::session::{
+use ringfence_http::single;
+use ringfence_mcp::session::{
     Exchange, Incoming, Kind, MAX_FIRST, MAX_MESSAGE, MessageError, Outgoing, SendError, SessionOwner,
     is_version,
 };
-use ringfence_http::single;
 use ringfence_policy::json::MAX_VALUES;
 use sessions::{InUse, RIGHT};
 

@@ -10,7 +10,7 @@ use super::body;
 use super::content::Content;
 use super::rights::Right;
 use super::state::Api;
-use crate::mcp::session::versions;
+use ringfence_mcp::session::versions;
 
 /// A route: everything that clients, the guard and the documents must know about it.
 pub(super) struct Route {

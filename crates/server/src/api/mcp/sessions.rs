@@ -14,8 +14,8 @@ use crate::api::key_uses::{KeyUse, KeyUses};
 use crate::api::keys::Grant;
 use crate::api::rights::Right;
 use crate::api::tenant::Account;
-use crate::mcp::session::{Session, SessionOwner};
 use ringfence_http::random_hex;
+use ringfence_mcp::session::{Session, SessionOwner};
 
 /// The right that tools need on every path.
 pub(super) const RIGHT: Right = Right::Tools;

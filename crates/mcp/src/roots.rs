@@ -15,9 +15,9 @@ use rmcp::service::{Peer, RequestContext};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::RootRequest;
-use super::log::is_stateless;
-use super::uri::path_of;
+use crate::RootRequest;
+use crate::log::is_stateless;
+use crate::uri::path_of;
 
 /// Timeout for a client to list its roots; calls wait for it.
 const TIMEOUT: Duration = Duration::from_secs(5);

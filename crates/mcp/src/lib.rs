@@ -1,8 +1,9 @@
 //! An MCP server: offers the tools of a [`Toolbox`] to a client over standard streams, or in a session over HTTP.
 //!
-//! Protocol messages and versions are implemented by the official library. This module adds limits (line
+//! Protocol messages and versions are implemented by the official library. This crate adds limits (line
 //! length, concurrent calls, queued responses) and cancellation of calls when the client is lost. The routes of HTTP are
-//! those of [`crate::api`].
+//! those of the crate `server`.
+#![forbid(unsafe_code)]
 #![expect(
     deprecated,
     reason = "roots and log messages have nothing in their place yet, and clients use them"
@@ -18,7 +19,7 @@ mod parked;
 mod progress;
 mod roots;
 mod schema;
-pub(crate) mod session;
+pub mod session;
 mod streams;
 mod tools;
 mod uri;

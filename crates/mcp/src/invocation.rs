@@ -9,7 +9,7 @@ use ringfence_tools::toolbox::{Answer, Attention, Caller, ErrorKind, Questions, 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::progress::Recent;
+use crate::progress::Recent;
 
 /// Maximum number of buffered chunks of output for progress notifications.
 const OUTPUT_UNDER_WAY: usize = 16;

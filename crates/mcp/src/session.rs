@@ -11,47 +11,47 @@ use rmcp::model::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::handler::Handler;
-use super::lines::{self, CallGuard, Length};
-use super::streams::{Asking, Posts, Streams};
-pub(crate) use super::streams::{Exchange, Outgoing};
-use super::{Elicitation, Peer, Settings, converse};
+use crate::handler::Handler;
+use crate::lines::{self, CallGuard, Length};
+use crate::streams::{Asking, Posts, Streams};
+pub use crate::streams::{Exchange, Outgoing};
+use crate::{Elicitation, Peer, Settings, converse};
 
 /// Maximum size of a message: that of one over standard streams.
-pub(crate) const MAX_MESSAGE: usize = lines::MAX_LINE;
+pub const MAX_MESSAGE: usize = lines::MAX_LINE;
 
 /// Maximum number of queued messages. Each request under way keeps one place, for its cancellation.
 const MAX_QUEUED: usize = 256;
 
 /// Maximum size of a message that begins a session. The library keeps it for the session's lifetime.
-pub(crate) const MAX_FIRST: usize = 16 * 1024;
+pub const MAX_FIRST: usize = 16 * 1024;
 
 /// Maximum length of an id or progress token: each is repeated in messages to the client.
 const MAX_ID: usize = 256;
 
 /// The client's side of a session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub struct Session {
     incoming: mpsc::Sender<ClientJsonRpcMessage>,
     streams: Arc<Streams>,
 }
 
 /// The client of a session, with its tools.
 #[derive(Debug)]
-pub(crate) struct SessionOwner {
-    pub(crate) toolbox: Arc<Toolbox>,
-    pub(crate) scope: Scope,
+pub struct SessionOwner {
+    pub toolbox: Arc<Toolbox>,
+    pub scope: Scope,
     /// Name of the client's credential.
-    pub(crate) credential: String,
+    pub credential: String,
 }
 
 /// A message of a client.
 #[derive(Debug)]
-pub(crate) struct Incoming(ClientJsonRpcMessage);
+pub struct Incoming(ClientJsonRpcMessage);
 
 /// The kind of a message, by which its HTTP request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Begins a session.
     Initialize,
     /// A request that is answered at once.
@@ -64,7 +64,7 @@ pub(crate) enum Kind {
 
 /// An error returned when parsing a message for this transport.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum MessageError {
+pub enum MessageError {
     #[error("{0}")]
     Invalid(String),
     #[error("version 2026-07-28 of MCP is served over standard streams only")]
@@ -75,7 +75,7 @@ pub(crate) enum MessageError {
 
 /// A session takes no further message.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SendError {
+pub enum SendError {
     #[error("too many messages of the session are under way")]
     Full,
     #[error("a request with the same id is under way")]
@@ -86,7 +86,7 @@ pub(crate) enum SendError {
 
 impl Incoming {
     /// Parses a message. `None` for a notification that is not known.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, MessageError> {
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, MessageError> {
         if bytes.trim_ascii().is_empty() {
             return Err(MessageError::Invalid("the body is empty".to_owned()));
         }
@@ -117,7 +117,7 @@ impl Incoming {
 
     /// Keeps a value until the call has ended, with all that it started. Messages that are not requests drop
     /// it.
-    pub(crate) fn keep(&mut self, value: impl Any + Send + Sync) {
+    pub fn keep(&mut self, value: impl Any + Send + Sync) {
         if let JsonRpcMessage::Request(request) = &mut self.0 {
             request
                 .request
@@ -126,7 +126,7 @@ impl Incoming {
         }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub fn kind(&self) -> Kind {
         match &self.0 {
             JsonRpcMessage::Request(request) => match request.request {
                 ClientRequest::InitializeRequest(_) => Kind::Initialize,
@@ -142,7 +142,7 @@ impl Incoming {
 
 impl Session {
     /// Creates a session, and the task that serves it until `stop` resolves.
-    pub(crate) fn new(
+    pub fn new(
         owner: SessionOwner,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// Sends a request, and returns its stream.
-    pub(crate) fn ask(&self, mut incoming: Incoming) -> Result<Exchange, SendError> {
+    pub fn ask(&self, mut incoming: Incoming) -> Result<Exchange, SendError> {
         let JsonRpcMessage::Request(request) = &mut incoming.0 else {
             return Err(SendError::Full);
         };
@@ -198,7 +198,7 @@ impl Session {
     }
 
     /// Sends a message that gets no answer.
-    pub(crate) fn tell(&self, mut incoming: Incoming) -> Result<(), SendError> {
+    pub fn tell(&self, mut incoming: Incoming) -> Result<(), SendError> {
         let place = self.incoming.try_reserve().map_err(refused)?;
         if let JsonRpcMessage::Notification(notification) = &mut incoming.0
             && let ClientNotification::CancelledNotification(cancelled) = &mut notification.notification
@@ -214,7 +214,7 @@ impl Session {
     }
 
     /// Opens the stream of messages that belong to no request.
-    pub(crate) fn listen(&self) -> mpsc::Receiver<Outgoing> {
+    pub fn listen(&self) -> mpsc::Receiver<Outgoing> {
         self.streams.open_standing()
     }
 }
@@ -234,12 +234,12 @@ fn refused<T>(error: mpsc::error::TrySendError<T>) -> SendError {
 }
 
 /// Returns `true` for a version that a client may name in a session.
-pub(crate) fn is_version(text: &str) -> bool {
+pub fn is_version(text: &str) -> bool {
     versions().any(|version| version == text)
 }
 
 /// Returns the versions that are served in sessions.
-pub(crate) fn versions() -> impl Iterator<Item = &'static str> {
+pub fn versions() -> impl Iterator<Item = &'static str> {
     let versions = ProtocolVersion::known_up_to(&ProtocolVersion::LATEST_WITH_INITIALIZE);
     versions.iter().map(ProtocolVersion::as_str)
 }

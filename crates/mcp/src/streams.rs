@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::body::Bytes;
+use bytes::Bytes;
 use rmcp::RoleServer;
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
@@ -15,7 +15,7 @@ use rmcp::transport::Transport;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::watch;
 
-use super::log::About;
+use crate::log::About;
 
 /// Maximum number of buffered messages of a stream. A slow reader holds up its own call only.
 const UNREAD: usize = 16;
@@ -48,7 +48,7 @@ struct Waiting {
 
 /// A message for the client, as JSON.
 #[derive(Debug)]
-pub(crate) enum Outgoing {
+pub enum Outgoing {
     /// The answer to the request of the stream, which ends it.
     Answer(Bytes),
     Notice(Bytes),
@@ -56,7 +56,7 @@ pub(crate) enum Outgoing {
 
 /// A request under way: its messages. Dropping it cancels the request.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub struct Exchange {
     number: i64,
     streams: Arc<Streams>,
     messages: mpsc::Receiver<Outgoing>,
@@ -184,7 +184,7 @@ impl Exchange {
 
     /// Returns the next message; `None` at the end. There is no answer before the end if the request was
     /// cancelled or the session has ended.
-    pub(crate) async fn next(&mut self) -> Option<Outgoing> {
+    pub async fn next(&mut self) -> Option<Outgoing> {
         self.messages.recv().await
     }
 }

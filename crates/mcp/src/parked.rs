@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ringfence_records::approval::{PendingApproval, Request};
 
-use super::calls::RUNNING;
-use super::invocation::{CallIdentity, Invocation};
+use crate::calls::RUNNING;
+use crate::invocation::{CallIdentity, Invocation};
 
 /// Maximum number of waiting invocations: as many as can run.
 const MAX_PARKED: usize = RUNNING;

@@ -7,7 +7,7 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use super::{Peer, schema};
+use crate::{Peer, schema};
 
 /// Converts a tool for a list.
 pub(super) fn listed(definition: &Definition, peer: &Peer) -> Tool {

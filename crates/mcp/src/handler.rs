@@ -16,13 +16,13 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::calls::{Calls, Seat};
-use super::invocation::{CallIdentity, Client, Event, Invocation, Use};
-use super::lines::{CallGuard, Length};
-use super::log::{Log, is_stateless};
-use super::parked::{self, Parked, ParkedInvocation};
-use super::roots::{Adopted, Roots};
-use super::{Elicitation, Peer, Settings, elicitation, progress, tools};
+use crate::calls::{Calls, Seat};
+use crate::invocation::{CallIdentity, Client, Event, Invocation, Use};
+use crate::lines::{CallGuard, Length};
+use crate::log::{Log, is_stateless};
+use crate::parked::{self, Parked, ParkedInvocation};
+use crate::roots::{Adopted, Roots};
+use crate::{Elicitation, Peer, Settings, elicitation, progress, tools};
 use ringfence_gateway_protocol::waiting;
 
 /// Instructions for a model about all tools.
