@@ -106,7 +106,9 @@ async function launch(program, path, lock) {
     server.unref();
     let failure;
     server.on("error", (error) => (failure = `cannot start ${program}: ${error.message}`));
-    server.on("exit", () => (failure ??= `the server ended at its start: ${tail(log)}`));
+    // It may end at any time later, when its log is gone.
+    const ended = () => (failure ??= `the server ended at its start: ${tail(log)}`);
+    server.once("exit", ended);
     const deadline = Date.now() + START;
     while (!(await listens(path))) {
       if (failure) throw new ServerUnavailable(failure);
@@ -116,6 +118,7 @@ async function launch(program, path, lock) {
       }
       await elapsed(5);
     }
+    server.off("exit", ended);
   } finally {
     closeSync(file);
     rmSync(directory, { recursive: true, force: true });

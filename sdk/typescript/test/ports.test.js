@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { EventEmitter, once } from "node:events";
-import { connect } from "node:net";
+import { connect, createServer } from "node:net";
 import { test } from "node:test";
 
 import { Client, NotFound, RingfenceError, Sandbox } from "ringfence";
 
-import { limits } from "../src/ports.js";
+import { limits, reset } from "../src/ports.js";
 import { KEY, serverForFile } from "../testing/server.js";
 
 const server = serverForFile();
@@ -35,6 +35,19 @@ while select.select([], [peer], [], 1)[1]:
 print("full", flush=True)
 listener.accept()
 `;
+
+test("a connection whose end is on its way is closed by a reset", { timeout: 60_000 }, async () => {
+  const listener = createServer({ allowHalfOpen: true }).listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  const client = connect({ port: listener.address().port, host: "127.0.0.1", allowHalfOpen: true }).on("error", () => {});
+  const [socket] = await once(listener, "connection");
+  const closed = new Promise((resolve) => socket.on("error", () => {}).once("close", resolve));
+  socket.end();
+  reset(socket);
+  await closed;
+  client.destroy();
+  listener.close();
+});
 
 /** Runs a test with a program in a sandbox that has said "ready", over the socket, and over TCP with a key. */
 function both(name, code, work) {

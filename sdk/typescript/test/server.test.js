@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -62,6 +62,43 @@ test("a server that it started serves two, and ends with the last, however that 
   const last = await connected(own);
   three.child.kill("SIGKILL");
   await ended(last);
+  rmSync(own.root, { recursive: true, force: true });
+});
+
+/** Returns the process id of the server that the package has started in a world. */
+function startedServer(own) {
+  const isIt = (pid) => {
+    try {
+      const line = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      return line.includes("--while-used") && line.includes(own.root);
+    } catch {
+      return false;
+    }
+  };
+  return Number(readdirSync("/proc").find((name) => /^\d+$/.test(name) && isIt(name)));
+}
+
+test("whoever used a server that has ended is told so by the next call", async () => {
+  const own = world();
+  const { child, line } = await user(
+    own.env,
+    `
+import { Sandbox } from "ringfence";
+const sandbox = await Sandbox.create();
+console.log("ready");
+for await (const _ of process.stdin);
+await sandbox.runCode("1").catch((error) => console.log(error.name));
+`,
+  );
+  assert.equal(line, "ready");
+  const connection = await connected(own);
+  process.kill(startedServer(own), "SIGKILL");
+  await ended(connection);
+  const exit = once(child, "exit");
+  const said = once(child.stdout, "data");
+  child.stdin.end();
+  assert.match((await said)[0], /^(NotFound|ServerGone)\n/);
+  assert.deepEqual(await exit, [0, null]);
   rmSync(own.root, { recursive: true, force: true });
 });
 

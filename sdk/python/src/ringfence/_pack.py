@@ -17,7 +17,7 @@ PIECE = 256 * 1024
 
 def packed(path: str) -> Iterator[bytes]:
     """Returns a directory's content as a tar archive. Follows no link below it; leaves out FIFOs, sockets and devices."""
-    if not os.path.isdir(path):
+    if not stat.S_ISDIR(os.stat(path).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
     return _packed(path)
 
