@@ -96,8 +96,9 @@ const SERVE_HELP: &str = "\
 It listens at $XDG_RUNTIME_DIR/ringfence/engine.sock, and at gateway.sock beside it for gateways; without that variable in
 /run/user/UID, else in /tmp/ringfence-UID. The console listens at a port of 127.0.0.1, which it prints (`engine.listen`).
 
-Start it in the background with `ringfence serve &`. Stop it with Ctrl-C, or with SIGTERM: `kill %1`. Running programs are
-killed, and sandboxes removed. `ringfence run`, `tool` and `gateway` find it by themselves.";
+Start it in the background with `ringfence serve &`. Stop it with SIGTERM, `kill %1`: running programs have 5 s to
+end (`engine.drain_timeout`). Ctrl-C kills them at once. Sandboxes are removed. `ringfence run`, `tool` and `gateway` find it
+by themselves.";
 
 const COMPLETIONS_HELP: &str = "\
 Install them, then open a new shell:

@@ -144,7 +144,7 @@ impl<'a> Cell<'a> {
             "user_expressions": asked.user_expressions,
         });
         let begun = request.gate.begin(Act::Run, &described);
-        begun.map_err(|refusal| failure(refusal.kind, &refusal.message, None))?;
+        let _under_way = begun.map_err(|refusal| failure(refusal.kind, &refusal.message, None))?;
         let unavailable = |error: ringfence_sandbox::Error| {
             failure("SandboxError", &format!("{error} (hint: {})", error.hint()), None)
         };

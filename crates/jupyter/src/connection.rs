@@ -218,9 +218,10 @@ impl Client {
     /// Performs an operation for a client, if its gate allows it. Returns the content of the reply.
     async fn act(&self, act: Act, done: impl Future<Output = Result<(), Error>>, content: Value) -> Value {
         let described = json!({"kernel": self.kernel.shared.id});
-        if let Err(refusal) = self.gate.begin(act, &described) {
-            return refused(&refusal);
-        }
+        let _under_way = match self.gate.begin(act, &described) {
+            Ok(under_way) => under_way,
+            Err(refusal) => return refused(&refusal),
+        };
         match done.await {
             Ok(()) => content,
             Err(error) => failure("KernelError", &format!("{error} (hint: {})", error.hint()), None),

@@ -7,7 +7,7 @@
 //! - `key_store`: the keys that an operator made.
 //! - `key_uses`: uses of keys, which end with their key.
 //! - `guard`: the checks of every request.
-//! - `admission`: the calls of keys that are at work, and those that wait.
+//! - `admission`: the calls of keys that are at work, and those that wait; `drain`: their end with the server's.
 //! - `usage`: what keys use, and their quotas.
 //! - `budget`: the memory for bodies.
 //! - `idempotency`: requests that are carried out once, however often they are sent.
@@ -33,6 +33,7 @@ mod calls;
 mod content;
 mod digest;
 mod docs;
+mod drain;
 mod e2b;
 mod error;
 mod events;

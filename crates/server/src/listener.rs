@@ -238,6 +238,9 @@ async fn execute(
     let (settings, bridged) = (run.settings.clone(), run.bridge);
     let waits = run.waits_for_acceptance();
     let mut spec = run.spec()?;
+    let Ok(_work) = services.api.begin_own_work() else {
+        return Err(ended());
+    };
     if settings.is_some() && settings != services.backend.fingerprint(&spec) {
         return Err(declined(&spec));
     }
@@ -294,6 +297,15 @@ fn declined(spec: &RunSpec) -> Refusal {
         reason: Reason::Declined,
         message: format!("the server has other settings of the runtime `{runtime}`"),
         hint: "restart the server, or pass `--no-engine`".into(),
+    }
+}
+
+/// Returns the refusal of a server that is about to end. The client then runs the request itself.
+fn ended() -> Refusal {
+    Refusal {
+        reason: Reason::Declined,
+        message: "the server is about to end".to_owned(),
+        hint: "send it again to the server that follows, or pass `--no-engine`".into(),
     }
 }
 

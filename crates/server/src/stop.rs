@@ -1,12 +1,26 @@
-//! Requests to stop a server: signals, and the end of those who use it.
+//! The end of a server: the requests to stop it, and what happens to the work under way.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
+use ringfence_policy::Timeout;
 use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+
+use crate::api::Api;
+
+/// A request to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// At once: SIGINT, SIGHUP, or nobody uses the server any more.
+    Stop,
+    /// After the work under way: SIGTERM.
+    Drain,
+}
 
 /// The requests to stop that a server obeys.
 #[derive(Debug)]
@@ -17,17 +31,20 @@ pub struct Stop {
     hangup: Option<Signal>,
     /// Resolves once the server is unused.
     unused: Option<oneshot::Receiver<()>>,
+    /// Time for work under way to end.
+    drain_timeout: Duration,
 }
 
 impl Stop {
     /// Watches for SIGINT, SIGTERM, SIGHUP unless it is ignored and, with `while_used`, for the moment when no process
     /// holds a lock of that file.
     ///
-    /// The kernel drops the locks of a process however it ends, which no message to us could replace.
+    /// The kernel drops the locks of a process however it ends, which no message to us could replace. Work under way has
+    /// `drain_timeout` to end after SIGTERM.
     ///
     /// # Errors
     /// If the file cannot be opened, or signals cannot be watched.
-    pub fn watch(while_used: Option<&Path>) -> io::Result<Self> {
+    pub fn watch(while_used: Option<&Path>, drain_timeout: Timeout) -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -36,11 +53,12 @@ impl Stop {
                 false => Some(signal(SignalKind::hangup())?),
             },
             unused: while_used.map(watch_lock).transpose()?,
+            drain_timeout: drain_timeout.as_duration(),
         })
     }
 
-    /// Waits for the first request.
-    pub async fn wait(&mut self) {
+    /// Waits for the next request.
+    pub async fn wait(&mut self) -> Request {
         let unused = async {
             let gone = match &mut self.unused {
                 Some(unused) => unused.await.is_ok(),
@@ -57,10 +75,41 @@ impl Stop {
             }
         };
         tokio::select! {
-            _ = hangup => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            () = unused => {}
+            _ = hangup => Request::Stop,
+            _ = self.interrupt.recv() => Request::Stop,
+            _ = self.terminate.recv() => Request::Drain,
+            () = unused => Request::Stop,
+        }
+    }
+
+    /// Ends the work of clients. After [`Request::Drain`] it has some time to end by itself, until another request to stop
+    /// arrives; what is left is cancelled. `warn` is told what is waited for, and what was cancelled.
+    pub async fn end_work(&mut self, api: &Api, request: Request, warn: impl Fn(&dyn Display)) {
+        if request == Request::Drain {
+            self.drain(api, &warn).await;
+        }
+        let calls = api.stop().await;
+        if calls > 0 {
+            warn(&format_args!(
+                "the server stops, and has cancelled calls of clients: {calls}"
+            ));
+        }
+    }
+
+    async fn drain(&mut self, api: &Api, warn: impl Fn(&dyn Display)) {
+        let time = self.drain_timeout;
+        let under_way = api.start_drain();
+        if under_way > 0 {
+            warn(&format_args!(
+                "the server begins nothing more, and waits up to {time:?} for the runs and calls under way: {under_way}; a second \
+                 signal cancels them"
+            ));
+        }
+        tokio::select! {
+            biased;
+            () = api.idle() => {}
+            _ = self.wait() => {}
+            () = tokio::time::sleep(time) => {}
         }
     }
 }
@@ -112,7 +161,7 @@ mod tests {
         for user in &users {
             user.lock_shared().unwrap();
         }
-        let mut stop = Stop::watch(Some(file.path())).unwrap();
+        let mut stop = Stop::watch(Some(file.path()), Timeout::seconds(1)).unwrap();
         let mut users = users.into_iter();
         drop(users.next());
         let mut waiting = std::pin::pin!(stop.wait());
@@ -131,7 +180,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
-        let error = Stop::watch(Some(&link)).unwrap_err().to_string();
+        let error = Stop::watch(Some(&link), Timeout::seconds(1))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("cannot open the lock file"), "{error}");
     }
 }

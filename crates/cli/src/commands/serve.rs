@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let gateways = gateway::Listener::bind(&for_gateways, gateway::ReadTimeout::default())
             .map_err(|error| deaf(&for_gateways, &error))?;
         let approvals = toolbox::approvals(context)?;
-        let mut requested = Stop::watch(args.while_used.as_deref())?;
+        let mut requested = Stop::watch(args.while_used.as_deref(), context.config()?.engine.drain_timeout)?;
         let admission = Admission::of_runs(settings.max_concurrent);
         let backend = InProcess::for_many(Local::new(settings), context)?;
         let usage = Arc::new(Usage::open(&context.paths.state).map_err(no_usage)?);
@@ -81,9 +81,9 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         console::announce(&site, args, context)?;
         let (stopping, stopped) = watch::channel(false);
         let stop = async {
-            requested.wait().await;
+            let request = requested.wait().await;
             lock.end();
-            cancel_calls(&api).await;
+            requested.end_work(&api, request, warn).await;
             stopping.send_replace(true);
         };
         tokio::join!(
@@ -103,15 +103,6 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         backend.close().await;
         Ok(ExitCode::SUCCESS)
     })
-}
-
-/// Cancels the calls of clients, and says how many there were.
-async fn cancel_calls(api: &Api) {
-    let calls = api.stop().await;
-    if calls > 0 {
-        let told = format_args!("the server stops, and has cancelled calls of clients: {calls}");
-        warn(&told);
-    }
 }
 
 /// Rejects invalid names of images for templates.

@@ -75,6 +75,23 @@ fn place_beside(binary: &Path, name: &str) {
     }
 }
 
+/// A server that was told to end.
+pub(crate) struct EndingEngine<'a> {
+    world: &'a World,
+    process: Child,
+}
+
+impl EndingEngine<'_> {
+    pub(crate) fn signal(&self, signal: &str) {
+        self.world.signal(&self.process, signal);
+    }
+
+    /// Waits for its exit, and returns its status.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        Some(self.process.wait().unwrap().code().unwrap_or(-1))
+    }
+}
+
 impl World {
     /// Creates a world; `None`, after a message, if a prerequisite is missing, which in CI is a failure.
     pub(crate) fn new(mode: Mode, place: Place) -> Option<Self> {
@@ -336,9 +353,15 @@ impl World {
 
     /// Sends the server a signal, waits for its exit, and returns its status.
     pub(crate) fn stop_engine(&self, signal: &str) -> Option<i32> {
-        let mut engine = self.engine.lock().unwrap().take()?;
-        self.signal(&engine, signal);
-        Some(engine.wait().unwrap().code().unwrap_or(-1))
+        self.engine_pid()?;
+        self.ask_engine(signal).wait()
+    }
+
+    /// Sends the server a signal that ends it, and returns it while it ends.
+    pub(crate) fn ask_engine(&self, signal: &str) -> EndingEngine<'_> {
+        let process = self.engine.lock().unwrap().take().unwrap();
+        self.signal(&process, signal);
+        EndingEngine { world: self, process }
     }
 
     /// Asks the server to end, and starts the next one at once, with this key.

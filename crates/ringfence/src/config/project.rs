@@ -287,6 +287,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         | "engine.session_lifetime_minutes"
         | "artifacts.store" => return None,
         "engine.sandbox_hosts" => (holds_all(present, value), "it would open more hosts to keys"),
+        "engine.drain_timeout" => (false, "it would decide how long your server takes to end"),
         "engine.console" | "engine.listen" => (false, "it would decide where you are asked"),
         "sandbox.docker.cpu_limit" | "sandbox.docker.memory_limit" => return None,
         "sandbox.docker.network_enabled" => (value == false, "it would let programs reach a network"),

@@ -767,6 +767,11 @@ pub struct Engine {
     pub session_idle_minutes: values::Minutes,
     /// Minutes, or a duration with its unit, after which any session is ended.
     pub session_lifetime_minutes: values::Minutes,
+    /// Time after SIGTERM in which runs and calls under way may end; then they are cancelled. Keep it below the time that
+    /// your supervisor gives: 10 s for `docker stop`, 30 s for Kubernetes, 90 s for systemd.
+    #[serde(serialize_with = "values::shown")]
+    #[schemars(with = "values::Duration")]
+    pub drain_timeout: Timeout,
     /// Hosts that sandboxes of API keys may reach if they ask for them: patterns as in `egress.allowed_hosts`, and `packages` for
     /// the hosts of the package indexes. Empty: none.
     pub sandbox_hosts: Vec<String>,
@@ -790,6 +795,7 @@ impl Default for Engine {
             max_sessions: 16,
             session_idle_minutes: values::Minutes(Timeout::seconds(30 * 60)),
             session_lifetime_minutes: values::Minutes(Timeout::seconds(480 * 60)),
+            drain_timeout: Timeout::seconds(5),
             sandbox_hosts: Vec::new(),
             console: true,
             listen: None,

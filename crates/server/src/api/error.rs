@@ -249,6 +249,18 @@ impl ApiError {
         )
     }
 
+    /// Creates the error for work that would begin while the server drains.
+    pub(super) fn draining() -> Self {
+        Self {
+            retry: Retry::Later(1),
+            ..Self::new(
+                Reason::RuntimeUnavailable,
+                "the server is about to end, and begins nothing more",
+                "send it again after `Retry-After`, to the server that follows",
+            )
+        }
+    }
+
     /// Creates the error for a call that the end of the server cancelled.
     pub(super) fn stopped() -> Self {
         Self::new(

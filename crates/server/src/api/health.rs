@@ -48,7 +48,7 @@ pub(super) fn routes() -> Vec<Route> {
             method: Method::GET,
             path: "/readyz",
             needs: Needs::Nothing,
-            summary: "Answer while the configured runtime can run programs, and the disk has room to record them.",
+            summary: "Answer while programs may begin: the server does not drain, its runtime can run them, and the disk has room to record them.",
             recorded: None,
             parameters: &[],
             request: None,
@@ -58,12 +58,20 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
+/// Returns `true` for a path here.
+pub(super) fn is_path(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
 async fn lives() -> Json<Value> {
     Json(json!({"status": "ok"}))
 }
 
 /// Asks the runtime, of which the caller learns nothing more: it has shown no key.
 async fn is_ready(State(api): State<Arc<Api>>) -> Result<Json<Value>, ApiError> {
+    if api.drain.is_draining() {
+        return Err(ApiError::draining());
+    }
     if !api.toolbox.can_record() {
         return Err(ApiError::new(
             Reason::RuntimeUnavailable,

@@ -10,12 +10,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use axum::{Extension, Json};
 use ringfence_jupyter::{
-    Act, Channels, Error, Gate, Kernel, KernelInfo, KernelSpec, KernelSpecs, KeyEnd, MAX_MESSAGE,
-    MemoryShare, NewKernel, Protocol, Refusal,
+    Act, Channels, Error, Gate, Held, Kernel, KernelInfo, KernelSpec, KernelSpecs, KeyEnd, MAX_MESSAGE,
+    NewKernel, Protocol, Refusal,
 };
 use serde_json::{Value, json};
 
 use super::content::Content;
+use super::drain::Work;
 use super::error::{ApiError, Reason};
 use super::extract::{Client, IdOrName};
 use super::key_uses::KeyUse;
@@ -258,17 +259,18 @@ struct OfKey {
 }
 
 impl Gate for OfKey {
-    fn begin(&self, act: Act, described: &Value) -> Result<(), Refusal> {
+    fn begin(&self, act: Act, described: &Value) -> Result<Held, Refusal> {
         let name = match act {
             Act::Run => "sandbox.run",
             Act::Interrupt => "sandbox.interrupt",
             Act::Restart => "sandbox.restart_context",
             Act::Remove => "sandbox.remove",
         };
-        self.allow(name, described).map_err(refusal)
+        let work = self.allow(name, described).map_err(refusal)?;
+        Ok(Box::new(work))
     }
 
-    fn keep(&self, bytes: usize) -> Result<MemoryShare, Refusal> {
+    fn keep(&self, bytes: usize) -> Result<Held, Refusal> {
         let share = self.api.bodies.take(&self.grant, bytes).map_err(refusal)?;
         Ok(Box::new(share))
     }
@@ -280,19 +282,24 @@ impl Gate for OfKey {
 }
 
 impl OfKey {
-    fn allow(&self, name: &'static str, described: &Value) -> Result<(), ApiError> {
+    fn allow(&self, name: &'static str, described: &Value) -> Result<Option<Work>, ApiError> {
         let (api, client) = (&self.api, &self.grant.client);
         if !api.keys.still_has(client, Right::Sandboxes) {
             return Err(ApiError::key_ended());
         }
+        let cost = OperationCost::of(name);
+        let work = match cost {
+            OperationCost::Nothing => None,
+            OperationCost::Place | OperationCost::Run => Some(api.drain.begin()?),
+        };
         // The quota may have changed since the connection began.
-        let begun = api.begin_work(&api.keys.allowance_of(client), OperationCost::of(name))?;
+        let begun = api.begin_work(&api.keys.allowance_of(client), cost)?;
         let api = Arc::clone(api);
         let recorded = recording::record_act(Recorder { api, name }, &self.grant, described);
         if recorded.is_err() {
             begun.take_back();
         }
-        recorded
+        recorded.map(|()| work)
     }
 }
 

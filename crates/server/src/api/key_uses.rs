@@ -3,21 +3,19 @@
 //! A key is a file that another process removes. One task looks at the keys in use, however many connections use them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, HttpBody};
+use axum::body::HttpBody;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::error::{ApiError, Reason};
 use super::keys::ApiKeys;
 use super::rights::Right;
+use super::stream;
 use super::tenant::Account;
 use ringfence_http::{ConnectionSlot, Connections, TooManyConnections};
 
@@ -134,7 +132,7 @@ impl KeyUses {
             return Ok(response);
         }
         let using = self.register(client, right, connection);
-        Ok(response.map(|body| Body::new(InUse { body, _using: using })))
+        Ok(stream::holding(response, using))
     }
 
     fn register(&self, client: &str, right: Right, connection: Option<Arc<ConnectionSlot>>) -> KeyUse {
@@ -265,31 +263,5 @@ impl From<TooManyConnections> for ApiError {
             ),
         };
         Self::new(Reason::Busy, message, hint)
-    }
-}
-
-/// A body that uses a key until it is sent or dropped.
-struct InUse {
-    body: Body,
-    _using: KeyUse,
-}
-
-impl HttpBody for InUse {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

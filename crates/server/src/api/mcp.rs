@@ -141,7 +141,7 @@ async fn post(
         Kind::Call => {
             let session = session(&api, &grant, &headers)?;
             api.check_quota(&grant)?;
-            let turn = api.admission.enter(&grant).await?;
+            let turn = api.admission.enter(&grant, api.drain.begin()?).await?;
             // As for calls on other paths, until the run is stored.
             let using = api.key_uses.begin(&grant.client, RIGHT);
             message.keep((turn, api.begin(&grant)?, using));

@@ -12,6 +12,8 @@ use tokio::sync::Semaphore;
 
 use super::admission::Admission;
 use super::budget::BodyBudget;
+use super::drain::{Drain, Work};
+use super::error::ApiError;
 use super::idempotency::Idempotency;
 use super::images;
 use super::invocation::Invocations;
@@ -33,6 +35,7 @@ pub struct Api {
     /// Rights of the server's own user.
     pub(super) owner: Arc<Grant>,
     pub(super) admission: Admission,
+    pub(super) drain: Drain,
     pub(super) bodies: Arc<BodyBudget>,
     pub(super) invocations: Invocations,
     pub(super) idempotency: Arc<Idempotency>,
@@ -97,6 +100,7 @@ impl Api {
             keys,
             owner: Arc::new(Grant::of_owner()),
             admission,
+            drain: Drain::default(),
             bodies: Arc::default(),
             invocations: Invocations::default(),
             idempotency: Arc::default(),
@@ -129,6 +133,22 @@ impl Api {
     /// If it is not.
     pub async fn check_template_image(&self, image: &str) -> Result<(), ringfence_sandbox::Error> {
         self.sandboxes.image(image).await.map(drop)
+    }
+
+    /// Begins a run of the server's own user.
+    pub(crate) fn begin_own_work(&self) -> Result<Work, ApiError> {
+        self.drain.begin()
+    }
+
+    /// Lets no more work begin: what is asked for now gets the status 503. Returns the number of runs, calls, processes and
+    /// pieces of code that clients wait for.
+    pub(crate) fn start_drain(&self) -> usize {
+        self.drain.start()
+    }
+
+    /// Waits until no client waits for work.
+    pub(crate) async fn idle(&self) {
+        self.drain.idle().await;
     }
 
     /// Cancels the calls of clients, and waits until they have been told, for a few seconds at most. Returns the number of

@@ -5,11 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use hyper::HeaderMap;
-use hyper::body::{Body as Streamed, Bytes, Frame};
+use hyper::body::{Body as Streamed, Bytes, Frame, SizeHint};
 
 use super::body::JSON;
 use super::budget::BodyShare;
@@ -52,6 +52,40 @@ pub(super) fn json(json: Vec<u8>, share: BodyShare) -> Response {
         Box::pin(async move { json.map(|json| (Bytes::from(json), (None, share))) })
     };
     ([(header::CONTENT_TYPE, JSON)], body((Some(json), share), once)).into_response()
+}
+
+/// A body that holds something until it is sent or dropped.
+struct Holding<G> {
+    body: Body,
+    _guard: G,
+}
+
+/// Returns an answer whose body holds `guard` until it is sent or dropped.
+pub(super) fn holding<G: Send + Unpin + 'static>(response: Response, guard: G) -> Response {
+    match response.body().is_end_stream() {
+        true => response,
+        false => response.map(|body| Body::new(Holding { body, _guard: guard })),
+    }
+}
+
+impl<G: Unpin> HttpBody for Holding<G> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The next part of a body that may fail.

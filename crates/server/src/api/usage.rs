@@ -22,6 +22,7 @@ use super::recording::Recorder;
 use super::rights::Right;
 use super::route::{Needs, Route};
 use super::state::Api;
+use super::stream;
 use super::tenant::{Allowance, OWNER};
 use crate::usage::{self, Exceeded, Figures, UsageError, UsageReport};
 
@@ -89,20 +90,24 @@ impl Api {
         self.begin_work(&grant.allowance, OperationCost::Place).map(drop)
     }
 
-    /// Awaits the answer to a client's request if its quota allows it. A request that is refused takes its run back; one
-    /// that fails may have run.
+    /// Awaits the answer to a client's request if its quota allows it and the server does not drain. A request that is refused
+    /// takes its run back; one that fails may have run. What begins is under way until its answer is sent.
     pub(super) async fn perform(
         &self,
         allowance: &Allowance,
         cost: OperationCost,
         answer: impl Future<Output = Response>,
     ) -> Result<Response, ApiError> {
+        if cost == OperationCost::Nothing {
+            return Ok(answer.await);
+        }
+        let work = self.drain.begin()?;
         let begun = self.begin_work(allowance, cost)?;
         let response = answer.await;
         if response.status().is_client_error() {
             begun.take_back();
         }
-        Ok(response)
+        Ok(stream::holding(response, work))
     }
 
     /// Begins work that counts against an allowance.

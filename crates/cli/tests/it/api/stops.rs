@@ -3,12 +3,105 @@
 use serde_json::json;
 
 use super::run::lives;
-use super::{BEARER, KEY, Surface, reply, world};
+use super::{BEARER, CONFIG, KEY, Surface, reply, world};
 use crate::support::eventually;
+use crate::world::World;
+
+/// Starts a server that waits so long for what is under way when it is told to end.
+fn draining(time: &str) -> World {
+    let world = World::before_engine();
+    let config = format!("{CONFIG}drain_timeout = '{time}'\n");
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
+    world
+}
+
+#[test]
+fn a_server_that_is_told_to_end_waits_for_what_is_under_way_and_begins_nothing_more() {
+    let world = draining("10m");
+    let surface = Surface::loopback(&world);
+    let ask = |route: &str, body: &str| surface.ask(route, &[BEARER], body);
+    let new = ask("POST /v1/sandboxes", r#"{"name": "old"}"#);
+    assert_eq!(new.status, 200, "{new:?}");
+    let wait = json!({"command": ["bash", "-c", "touch /tmp/begun; until [ -e /tmp/end ]; do sleep .01; done; echo whole"]});
+    let mut waiting = surface.send("POST /v1/sandboxes/old/exec", &[BEARER], &wait.to_string());
+    eventually("the command runs", || {
+        ask("GET /v1/sandboxes/old/files?path=/tmp/begun", "").status == 200
+    });
+    let server = world.ask_engine("TERM");
+    eventually("the server drains", || ask("GET /readyz", "").status == 503);
+
+    assert_eq!(ask("GET /healthz", "").status, 200);
+    let socket = Surface::socket(&world);
+    let begins = [
+        (&surface, "POST /v1/run", r#"{"code": "print(1)"}"#),
+        (&surface, "POST /v1/batch", r#"{"runs": [{"code": "print(1)"}]}"#),
+        (&surface, "POST /v1/sandboxes", "{}"),
+        (
+            &surface,
+            "POST /v1/sandboxes/old/exec",
+            r#"{"command": ["true"]}"#,
+        ),
+        (&surface, "POST /v1/sandboxes/old/run", r#"{"code": "1"}"#),
+        (
+            &socket,
+            "POST /v1/tools/run_code",
+            r#"{"arguments": {"code": "print(1)"}}"#,
+        ),
+    ];
+    for (door, route, body) in begins {
+        let refused = door.ask(route, &[BEARER], body);
+        refused.refused(503, "runtime_unavailable");
+        assert!(
+            refused.head.to_lowercase().contains("retry-after: 1\r"),
+            "{refused:?}"
+        );
+    }
+    // A run of the server's own user takes place without it.
+    let own = world.json(["-c", "print(1)"]);
+    assert_eq!(
+        (own.get("stdout"), own.get("meta.warm")),
+        (&json!("1\n"), &json!(false))
+    );
+
+    let end = ask("PUT /v1/sandboxes/old/files?path=/tmp/end", "");
+    assert_eq!(end.status, 200, "{end:?}");
+    let whole = reply(&mut *waiting).json();
+    assert_eq!(
+        (&whole["exit_code"], &whole["stdout"]),
+        (&json!(0), &json!("whole\n"))
+    );
+    assert_eq!(server.wait(), Some(0));
+    let log = world.engine_log();
+    assert!(
+        log.contains("waits up to 600s for the runs and calls under way: 1;")
+            && !log.contains("cancelled calls"),
+        "{log}"
+    );
+    world.close();
+}
+
+#[test]
+fn a_second_signal_cancels_what_a_server_waits_for() {
+    let world = draining("10m");
+    let mark = format!("rf-http-drained-{}", std::process::id());
+    let program = json!({"code": format!("exec -a {mark} sleep 1000"), "language": "bash"});
+    let surface = Surface::loopback(&world);
+    let mut answer = surface.send("POST /v1/run", &[BEARER], &program.to_string());
+    eventually("the program runs", || lives(&mark));
+    let server = world.ask_engine("TERM");
+    eventually("the server drains", || {
+        surface.ask("GET /readyz", &[], "").status == 503
+    });
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    reply(&mut *answer).refused(499, "cancelled");
+    world.close();
+}
 
 #[test]
 fn calls_under_way_are_told_that_the_server_stops() {
-    let world = world();
+    let world = draining("10ms");
     let (socket, loopback) = (Surface::socket(&world), Surface::loopback(&world));
     let calls = [
         (&socket, &[BEARER][..]),
@@ -56,7 +149,7 @@ fn a_hangup_ends_the_server_in_order() {
 
 #[test]
 fn a_server_that_is_started_while_the_former_one_ends_takes_its_place() {
-    let world = world();
+    let world = draining("10ms");
     let mark = format!("rf-http-exchanged-{}", std::process::id());
     let program = json!({"code": format!("exec -a {mark} sleep 1000"), "language": "bash"});
     let mut answer = Surface::loopback(&world).send("POST /v1/run", &[BEARER], &program.to_string());

@@ -1,0 +1,97 @@
+//! Work under way, which a server that is told to end waits for.
+
+use tokio::sync::watch;
+
+use super::error::ApiError;
+
+/// Counts the work under way and, once the server drains, lets no more begin.
+#[derive(Debug)]
+pub(super) struct Drain(watch::Sender<State>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    at_work: usize,
+    is_draining: bool,
+}
+
+/// Work under way: a run, a call of a tool, a process or piece of code that its client waits for. It ends on drop.
+#[derive(Debug)]
+pub(crate) struct Work(watch::Sender<State>);
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self(watch::Sender::new(State::default()))
+    }
+}
+
+impl Drain {
+    /// Begins work.
+    ///
+    /// # Errors
+    /// If the server drains.
+    pub(super) fn begin(&self) -> Result<Work, ApiError> {
+        let has_begun = self.0.send_if_modified(|state| {
+            if !state.is_draining {
+                state.at_work += 1;
+            }
+            !state.is_draining
+        });
+        match has_begun {
+            true => Ok(Work(self.0.clone())),
+            false => Err(ApiError::draining()),
+        }
+    }
+
+    /// Returns `true` once no more work may begin.
+    pub(super) fn is_draining(&self) -> bool {
+        self.0.borrow().is_draining
+    }
+
+    /// Lets no more work begin. Returns the number of pieces under way.
+    pub(super) fn start(&self) -> usize {
+        self.0.send_modify(|state| state.is_draining = true);
+        self.0.borrow().at_work
+    }
+
+    /// Waits until no work is under way.
+    pub(super) async fn idle(&self) {
+        // An error is impossible: the sender is here.
+        let _ = self.0.subscribe().wait_for(|state| state.at_work == 0).await;
+    }
+}
+
+impl Clone for Work {
+    /// Begins work that is part of this, even while the server drains.
+    fn clone(&self) -> Self {
+        self.0.send_modify(|state| state.at_work += 1);
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.send_modify(|state| state.at_work -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_drain_refuses_new_work_and_ends_with_the_last_piece_of_the_old() {
+        let drain = Drain::default();
+        let batch = drain.begin().unwrap();
+        assert_eq!(drain.start(), 1);
+        assert!(drain.is_draining());
+        assert_eq!(drain.begin().unwrap_err().retry_after(), Some(1));
+        // A program of the batch begins later.
+        let program = batch.clone();
+        drop(batch);
+        assert!(drain.idle().now_or_never().is_none());
+        drop(program);
+        assert!(drain.idle().now_or_never().is_some());
+    }
+}
