@@ -15,6 +15,7 @@ use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 
 use ringfence_gateway_protocol as gateway;
 use ringfence_jupyter::{Incoming, Protocol};
+use ringfence_mcp as mcp;
 use ringfence_multipart::Form;
 use ringfence_packages::{Ecosystem, Requirement};
 use ringfence_policy::{
@@ -22,7 +23,6 @@ use ringfence_policy::{
     UserScope, shell,
 };
 use ringfence_records::approval;
-use ringfence_mcp as mcp;
 use ringfence_tools::files::{Entry, Root, Rules};
 use ringfence_tools::skills::{Events, read_message};
 

@@ -94,6 +94,9 @@ impl Usage {
             (["sandbox", "run"], ErrorKind::ArgumentConflict) if has_arguments(error) => {
                 Some(CODE_ARGUMENTS.into())
             }
+            (["sandbox", "exec"], ErrorKind::MissingRequiredArgument) => {
+                Some("write a command after the name; `ringfence sandbox shell NAME` opens a shell".into())
+            }
             (_, ErrorKind::UnknownArgument) => self.argument_hint(&commands, argument(error)?),
             _ => None,
         }

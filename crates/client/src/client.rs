@@ -37,7 +37,7 @@ pub enum Error {
     #[error("no server listens at {}: {source}", socket.display())]
     Connect { socket: PathBuf, source: io::Error },
     /// The connection broke, or the answer makes no sense.
-    #[error("the server did not answer: {0}")]
+    #[error("the connection to the server broke: {0}")]
     Broken(String),
     /// A file or stream of the caller takes no more, or could not be opened.
     #[error("cannot write output: {0}")]
@@ -75,7 +75,9 @@ impl Error {
     pub fn hint(&self) -> &str {
         match self {
             Self::Connect { .. } => "start it with `ringfence serve`",
-            Self::Broken(_) => "check the server",
+            Self::Broken(_) => {
+                "the server may have ended; what you asked for may have been done all the same"
+            }
             Self::Output(error) => output_hint(error.kind()),
             Self::Source { .. } | Self::Destination { .. } => "check the path",
             Self::Tree(error) => error.hint(),

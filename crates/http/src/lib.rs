@@ -31,7 +31,7 @@ pub use keys::{Keys, NoRandom, random_hex};
 
 pub use listener::{Listener, Routes, serve_connection};
 pub use refusal::{RETRY_AFTER, Refusal};
-pub use ringfence_tls::{CertificateError, CertificateFiles};
+pub use ringfence_tls::{CertificateError, CertificateFiles, Renewal};
 pub use ringfence_tls::{CertificateState, Tls};
 pub use slots::{ConnectionSlot, Connections, TooManyConnections};
 

@@ -49,6 +49,11 @@ pub(super) fn answered(answer: Answer) -> CallToolResult {
     let pictures = pictures
         .into_iter()
         .map(|picture| ContentBlock::image(picture.base64, picture.mime));
+    // Model APIs refuse an empty text.
+    let text = match text.is_empty() {
+        true => "[no output]".to_owned(),
+        false => text,
+    };
     let mut content = vec![ContentBlock::text(text)];
     content.extend(pictures);
     let mut result = CallToolResult::success(content);

@@ -71,6 +71,8 @@ fn by_errors(result: &ExecutionResult) -> Option<Hint> {
         Some(no_connection(result.meta.egress.is_some()))
     } else if has(NO_MEMORY) {
         more_memory(result)
+    } else if has(NO_INPUT) {
+        Some(no_input())
     } else {
         None
     }
@@ -108,6 +110,8 @@ const NO_MEMORY: &[&str] = &[
     "Cannot allocate memory",
     "JavaScript heap out of memory",
 ];
+
+const NO_INPUT: &[&str] = &["\nEOFError: EOF when reading a line"];
 
 /// Maximum length of a module name that a hint repeats.
 const MAX_MODULE: usize = 64;
@@ -278,6 +282,15 @@ fn no_process(result: &ExecutionResult) -> Hint {
     }
 }
 
+fn no_input() -> Hint {
+    Hint {
+        person:
+            "standard input is empty unless you give some: `--stdin -` passes yours on, `--stdin FILE` a file"
+                .to_owned(),
+        model: Some("nobody answers on standard input: write the values into the code".to_owned()),
+    }
+}
+
 fn no_name(has_network: bool) -> Hint {
     match has_network {
         true => by_proxy("names are resolved by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY"),
@@ -343,6 +356,10 @@ mod tests {
         check("ModuleNotFoundError: No module named 'numpy'", Some("`numpy`"));
         check("ModuleNotFoundError: No module named 'a.b'; x", Some("`a`"));
         check("OSError: [Errno 27] File too large", Some("64MiB"));
+        check(
+            "Traceback:\nEOFError: EOF when reading a line",
+            Some("standard input"),
+        );
         check("cp: error writing 'b': No space left on device", Some("64MiB"));
         check(
             "bash: fork: retry: Resource temporarily unavailable",

@@ -17,11 +17,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns advice, one line for each problem.
+    /// Returns advice, a line for each kind of problem.
     pub fn hint(&self) -> String {
         match self {
             Self::Invalid(Problems(problems)) => {
-                let hints: Vec<&str> = problems.iter().map(|problem| problem.hint.as_str()).collect();
+                let mut hints: Vec<&str> = Vec::new();
+                for Problem { hint, .. } in problems {
+                    if !hints.contains(&hint.as_str()) {
+                        hints.push(hint);
+                    }
+                }
                 hints.join("\n")
             }
             Self::Failed(failure) => failure.hint.clone(),

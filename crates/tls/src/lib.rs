@@ -44,8 +44,8 @@ pub struct CertificateFiles {
     pub names: Vec<String>,
     /// The rules by which both are opened, at first and when they are renewed.
     pub named: NamedPaths,
-    /// Called when renewed files cannot be used, once until they can.
-    pub warn: fn(&CertificateError),
+    /// Called when renewed files cannot be used, once until they can, and then again.
+    pub tell: fn(Renewal<'_>),
 }
 
 /// An error of loading the certificate files.
@@ -93,6 +93,15 @@ pub enum CertificateError {
         key: PathBuf,
         source: rustls::Error,
     },
+}
+
+/// A change of what is in use of the files of a certificate.
+#[derive(Debug, Clone, Copy)]
+pub enum Renewal<'a> {
+    /// The files cannot be used, so the certificate of before stays.
+    Failed(&'a CertificateError),
+    /// After that, their certificate is in use again.
+    Current,
 }
 
 /// The state of a certificate that may be renewed: stale if it has expired, or the files cannot be used.
@@ -237,11 +246,13 @@ impl Current {
                     let mut loaded = self.loaded();
                     (loaded.pair, loaded.state) = (pair, state);
                 }
-                self.certificate.set(false);
+                if self.certificate.set(false) {
+                    (self.files.tell)(Renewal::Current);
+                }
             }
             Err(error) => {
                 if !self.certificate.set(true) {
-                    (self.files.warn)(&error);
+                    (self.files.tell)(Renewal::Failed(&error));
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_http::{CertificateError, CertificateFiles, Keys, Listener, NoRandom};
+use ringfence_http::{CertificateFiles, Keys, Listener, NoRandom, Renewal};
 use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::Console;
@@ -132,16 +132,17 @@ fn certificate(args: &ServeArgs, context: &Context) -> Option<CertificateFiles> 
         key,
         names: args.domain.iter().flat_map(Domain::names).collect(),
         named: context.named_paths(),
-        warn: not_renewed,
+        tell: tell_renewal,
     })
 }
 
-/// Warns that the renewed certificate is not used. A failure to do so is ignored.
-fn not_renewed(error: &CertificateError) {
-    let _ = writeln!(
-        io::stderr(),
-        "ringfence: the certificate is not renewed, and the one in use stays: {error}"
-    );
+/// Says whether the certificate of the files is in use. A failure to do so is ignored.
+fn tell_renewal(renewal: Renewal<'_>) {
+    let text = match renewal {
+        Renewal::Failed(error) => format!("not renewed, and the one in use stays: {error}"),
+        Renewal::Current => "in use as its files have it".to_owned(),
+    };
+    let _ = writeln!(io::stderr(), "ringfence: the certificate is {text}");
 }
 
 fn console(address: SocketAddr, api: &Api) -> anyhow::Result<Console> {

@@ -26,6 +26,7 @@ pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<
         PolicyCommand::Check(args) => {
             let line = line(&args.command);
             context.ui.out(report(&line, &policy.decide(&line), args.json))?;
+            tell_if_off(context)?;
         }
         PolicyCommand::Explain { command } => {
             let line = line(command);
@@ -34,9 +35,20 @@ pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<
             context
                 .ui
                 .out(explanation(&line, &judged) + &review.unwrap_or_default())?;
+            tell_if_off(context)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that no command runs at all, whatever is decided about it.
+fn tell_if_off(context: &Context) -> anyhow::Result<()> {
+    if !context.config()?.host_execution.enabled {
+        context.ui.err(
+            "note: commands on the host are switched off, so agents get none of them run; `hostExecution.enabled = true` switches them on\n",
+        )?;
+    }
+    Ok(())
 }
 
 /// The rules of commands on the host, with the standing approvals of this user.

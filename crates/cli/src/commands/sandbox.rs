@@ -148,6 +148,9 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
         // `exit::report` handles it quietly.
         Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => error.into(),
         Error::SpecialFile { message, hint } => Failure::usage(message, hint).into(),
+        Error::Refused { ref kind, .. } if kind == "invalid_arguments" => {
+            Failure::usage(error.to_string(), error.hint()).into()
+        }
         // `exit::report` knows its type, its hint and its status.
         error => error.into(),
     }

@@ -92,6 +92,11 @@ fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
     let malformed = |format: &str, line: Option<usize>, message: &str| {
         let line = line.map(|line| format!(":{line}")).unwrap_or_default();
         let message = message.lines().next().unwrap_or_default();
+        // What follows is advice for programmers.
+        let message = message
+            .split(", set DuplicateKeyPolicy")
+            .next()
+            .unwrap_or_default();
         Problem::new(
             format!("{}{line}: not valid {format}: {message}", path.display()),
             format!("correct the {format}, or give the file the ending of its format: .toml, .yaml or .json"),
@@ -118,11 +123,13 @@ fn parse(path: &Path, text: &str) -> Result<Document, Problem> {
         }
         Some("toml") => {
             let table = toml::de::DeTable::parse(text).map_err(|error| {
-                malformed(
-                    "TOML",
-                    error.span().map(|span| lines::at(text, span.start)),
-                    error.message(),
-                )
+                let span = error.span();
+                let line = span.clone().map(|span| lines::at(text, span.start));
+                let key = span.and_then(|span| text.get(span));
+                match (error.message(), key) {
+                    ("duplicate key", Some(key)) => malformed("TOML", line, &format!("`{key}` is set twice")),
+                    (message, _) => malformed("TOML", line, message),
+                }
             })?;
             let value = toml::from_str(text).map_err(|error| malformed("TOML", None, error.message()))?;
             (value, lines::of_toml(text, table.get_ref()))
@@ -206,7 +213,11 @@ mod tests {
             ("a.yaml", "sandbox:\n  pids: 1\n  pids: 2\n"),
             ("a.json", "{\"sandbox\": {\"pids\": 1, \"pids\": 2}}"),
         ] {
-            assert!(parse(Path::new(name), text).is_err(), "{name}");
+            let message = parse(Path::new(name), text).unwrap_err().message;
+            assert!(
+                message.contains("pids") && !message.contains("Policy"),
+                "{message}"
+            );
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Loaded {
     pub passed_over: Vec<String>,
     /// Variables likely meant for the configuration that have no effect; one sentence each.
     pub near_misses: Vec<String>,
+    /// Mistakes of single values and of files, which have no effect on `config`: it is not to be used if there are any.
+    pub(crate) problems: Vec<Problem>,
 }
 
 impl Loaded {
@@ -83,6 +85,7 @@ impl Loaded {
             explicit: None,
             passed_over: Vec::new(),
             near_misses: Vec::new(),
+            problems: Vec::new(),
         }
     }
 
@@ -120,7 +123,10 @@ enum Trust {
     Project,
 }
 
-/// Loads every layer, and reports all problems at once.
+/// Loads every layer. Mistakes are [`Loaded::problems`], so that the rest can be checked as well.
+///
+/// # Errors
+/// If no configuration comes of it.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
     let mut near_misses = near_misses(sources.environment);
@@ -282,9 +288,6 @@ impl Merge {
     }
 
     fn finish(mut self, files: Vec<PathBuf>) -> Result<Loaded, Problems> {
-        if !self.problems.is_empty() {
-            return Err(Problems(self.problems));
-        }
         match Config::deserialize(&self.document) {
             Ok(config) => Ok(Loaded {
                 config,
@@ -293,6 +296,7 @@ impl Merge {
                 explicit: None,
                 passed_over: self.passed_over,
                 near_misses: Vec::new(),
+                problems: self.problems,
             }),
             Err(error) => {
                 self.problems.push(Problem::new(

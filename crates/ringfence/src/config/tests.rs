@@ -28,14 +28,18 @@ impl Dirs {
         self.0.path().join(name)
     }
     fn load(&self, environment: &Environment, explicit: Option<&str>) -> Result<Loaded, Problems> {
-        load(&Sources {
+        let loaded = load(&Sources {
             system_dir: self.path("system"),
             user_dir: Some(self.path("user")),
             project_dir: self.path("project"),
             explicit: explicit.map(|name| self.path(name)),
             environment,
             named: NamedPaths::default(),
-        })
+        })?;
+        match loaded.problems.is_empty() {
+            true => Ok(loaded),
+            false => Err(Problems(loaded.problems)),
+        }
     }
 }
 

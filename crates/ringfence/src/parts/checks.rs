@@ -64,7 +64,7 @@ impl<'a> Checks<'a> {
             environment,
             paths,
             named,
-            problems: Vec::new(),
+            problems: loaded.problems.clone(),
             warnings: Vec::new(),
         }
     }

@@ -56,6 +56,12 @@ pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
             limits.pids.get()
         )));
     }
+    if limits.memory < LEAST_MEMORY {
+        return Err(Error::Invalid(format!(
+            "a sandbox needs `memory` of at least {LEAST_MEMORY}, and not {}: a number without a unit counts bytes",
+            limits.memory
+        )));
+    }
     if limits.disk.0.saturating_add(LEAST_MEMORY.0) <= limits.memory.0 {
         return Ok(());
     }

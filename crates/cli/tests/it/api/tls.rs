@@ -127,6 +127,11 @@ fn an_address_with_a_certificate_serves_https() {
         after != before
     });
     assert!(ready().json()["certificate"].is_null());
+    assert!(
+        world
+            .engine_log()
+            .contains("the certificate is in use as its files have it")
+    );
     assert!(gauge().contains("ringfence_tls_certificate_stale 0\n"));
     assert!(!doctor().contains(told));
 
