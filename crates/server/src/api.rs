@@ -9,7 +9,7 @@
 //! - `guard`: the checks of every request.
 //! - `admission`: the calls of keys that are at work, and those that wait; `drain`: their end with the server's.
 //! - `usage`: what keys use, and their quotas.
-//! - `budget`: the memory for bodies.
+//! - `budget`: the memory for bodies; `answers`: that of answers which wait for their clients.
 //! - `idempotency`: requests that are carried out once, however often they are sent.
 //! - `invocation`: tool calls, which end with the client's interest in them; `calls`: their admission.
 //!
@@ -23,6 +23,7 @@
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
 
 pub(crate) mod admission;
+mod answers;
 mod approvals;
 mod audit;
 mod batch;

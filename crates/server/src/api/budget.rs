@@ -1,4 +1,4 @@
-//! Bounds the bodies that are in memory at once, of each client and of all.
+//! Bounds the bodies of requests, or of answers, that are in memory at once, of each client and of all.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,8 +44,8 @@ impl BodyBudget {
         if size > MAX_OF_CLIENT - own || (*account != owner && size > MAX_OF_KEYS - all) {
             return Err(ApiError::new(
                 Reason::Busy,
-                "the bodies of other requests use the memory for bodies",
-                "send it again after `Retry-After`, and fewer large bodies at once",
+                "other requests and answers use the memory for bodies",
+                "send it again after `Retry-After`, fewer large bodies at once, and read answers at once",
             ));
         }
         if size > 0 {

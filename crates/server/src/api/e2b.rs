@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_e2b::{Admitted, Client, Error, KeyEnd, Target, Tunnel};
@@ -48,14 +48,18 @@ struct Connection {
     slot: Option<Arc<ConnectionSlot>>,
     tunnel: Option<Tunnel>,
     is_anonymous: bool,
+    /// The method, if the answer is made here, and not by a program.
+    method: Option<Method>,
 }
 
 impl Connection {
-    fn of(request: &Request, is_anonymous: bool) -> Self {
+    fn of(request: &Request, target: &Target, is_anonymous: bool) -> Self {
+        let is_visit = matches!(target, Target::Program { .. });
         Self {
             slot: http::connection(request),
             tunnel: request.extensions().get().cloned(),
             is_anonymous,
+            method: (!is_visit).then(|| request.method().clone()),
         }
     }
 }
@@ -76,7 +80,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         // What a key opened ends with it, and is opened anew for the others of its tenant.
         api.e2b
             .forget_ended(&client, |name| api.keys.has_lost(name, Right::Sandboxes));
-        let connection = Connection::of(&request, false);
+        let connection = Connection::of(&request, &target, false);
         let answer = Box::pin(api.e2b.control(&client, key_end(api, &client), request));
         let answer = recorded(api, name, &client, &path, answer);
         return while_keyed(api, &client, connection, answer).await;
@@ -104,7 +108,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
     if matches!(target, Target::Program { .. }) {
         guard::remove_keys(api, request.headers_mut());
     }
-    let connection = Connection::of(&request, admitted.is_anonymous());
+    let connection = Connection::of(&request, &target, admitted.is_anonymous());
     // Anonymous visitors would fill the log: their requests are no acts of the key's holder.
     let name = name.filter(|_| !admitted.is_anonymous());
     let answer = Box::pin(api.e2b.answer(admitted, request));
@@ -124,7 +128,9 @@ async fn while_keyed(
         slot,
         tunnel,
         is_anonymous,
+        method,
     } = connection;
+    let account = api.keys.allowance_of(name).account;
     let answer = |using: Arc<KeyUse>| async move {
         let response = answer.await;
         if let Some(tunnel) = tunnel {
@@ -133,13 +139,16 @@ async fn while_keyed(
         response
     };
     let answered = match is_anonymous {
-        true => uses.answer_anonymous(name, right, slot, answer).await,
+        true => uses.answer_anonymous(name, right, slot.clone(), answer).await,
         false => {
-            let account = api.keys.allowance_of(name).account;
-            let connection = slot.map(|slot| (slot, &account));
+            let connection = slot.clone().map(|slot| (slot, &account));
             uses.answer(name, right, connection, answer).await
         }
     };
+    let answered = answered.and_then(|response| match method {
+        Some(method) => api.kept(response, &account, &method, slot),
+        None => Ok(response),
+    });
     answered.unwrap_or_else(|error| {
         let message = error.message().to_owned();
         let error = match error.reason() {

@@ -459,7 +459,9 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
     request.extensions_mut().insert(Arc::clone(&grant));
     // For what goes on without its client.
     request.extensions_mut().insert(Arc::clone(&share));
-    let connection = http::connection(&request).map(|slot| (slot, &grant.allowance.account));
+    let slot = http::connection(&request);
+    let (account, method) = (&grant.allowance.account, request.method().clone());
+    let connection = slot.clone().map(|slot| (slot, account));
     let answer = |using| {
         request.extensions_mut().insert::<Arc<KeyUse>>(using);
         next.run(request)
@@ -470,7 +472,8 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         .answer(&grant.client, right, connection, answer);
     let response = answered.await.unwrap_or_else(ApiError::into_response);
     if response.body().size_hint().exact().is_some() {
-        return response;
+        let kept = check.api.kept(response, account, &method, slot);
+        return kept.unwrap_or_else(ApiError::into_response);
     }
     // An answer that is made as it is read may still use the body.
     response.map(|body| {

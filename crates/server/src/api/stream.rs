@@ -79,8 +79,9 @@ impl<G: Unpin> HttpBody for Holding<G> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 
+    // Not known before it is asked for the next part, which happens once most of this one is sent.
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        false
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -41,6 +41,42 @@ fn bodies_of_a_key_are_bounded_and_leave_room_for_others() {
     world.close();
 }
 
+/// A client that reads nothing cannot fill the memory with answers.
+#[test]
+fn answers_that_nobody_reads_are_bounded() {
+    let world = world();
+    let (key, owner) = (Surface::loopback(&world), Surface::socket(&world));
+    let made = key.ask("POST /v1/sandboxes", &[BEARER], r#"{"name": "full"}"#);
+    assert_eq!(made.status, 200, "{made:?}");
+    let fill = "mkdir d; cd d; n=$(printf x%.0s {1..200}); for i in {1..9999}; do : > $n$i; done";
+    let fill = json!({"command": ["bash", "-c", fill], "cwd": "/workspace"}).to_string();
+    let filled = key.ask("POST /v1/sandboxes/full/exec", &[BEARER], &fill);
+    assert_eq!(filled.json()["exit_code"], 0, "{filled:?}");
+    let list = "GET /v1/sandboxes/full/files/list?path=/workspace/d";
+    let whole = key.ask(list, &[BEARER], "");
+    assert!(
+        whole.status == 200 && whole.body.len() > 4 << 20,
+        "{}",
+        whole.body.len()
+    );
+    let mut unread: Vec<_> = (0..20).map(|_| key.send(list, &[BEARER], "")).collect();
+    let refused = super::reply(&mut *unread.pop().unwrap());
+    refused.refused(429, "busy");
+    assert!(refused.head.contains("retry-after: "), "{refused:?}");
+    assert_eq!(key.ask("GET /v1/sandboxes", &[BEARER], "").status, 200);
+    assert_eq!(owner.ask("GET /v1/sandboxes", &[], "").status, 200);
+    // What has effects says that it had them.
+    let print = json!({"command": ["head", "-c", "200000", "/dev/zero"]}).to_string();
+    let done = key.ask("POST /v1/sandboxes/full/exec", &[BEARER], &print);
+    done.refused(500, "internal");
+    assert!(done.body.contains("it was carried out"), "{done:?}");
+    drop(unread);
+    eventually("the answers are given up", || {
+        key.ask(list, &[BEARER], "").status == 200
+    });
+    world.close();
+}
+
 /// Each value of JSON takes many times its bytes once it is parsed.
 #[test]
 fn a_body_has_a_number_of_values() {
