@@ -9,6 +9,7 @@ mod audit;
 mod completions;
 mod image;
 mod keys;
+mod manual;
 mod packages;
 mod policy;
 mod sandbox;
@@ -34,6 +35,7 @@ pub use audit::AuditCommand;
 pub use completions::completions;
 pub use image::{ImageCommand, ImageImportArgs, ImagePullArgs};
 pub use keys::{KeysCommand, KeysCreateArgs};
+pub use manual::{manual_page, reference_page};
 pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{

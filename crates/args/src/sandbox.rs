@@ -409,6 +409,10 @@ pub struct SandboxCopyArgs {
     /// Maximum size of a directory that comes out of a sandbox.
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = ringfence_policy::memory::parse)]
     pub max_size: Bytes,
+    /// Copy out of the sandbox also what programs of this machine execute or obey, such as `.git` and `.envrc`: whoever wrote
+    /// it there acts with your rights.
+    #[arg(long)]
+    pub include_protected: bool,
     /// Has no effect: a directory is always copied with everything in it.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,

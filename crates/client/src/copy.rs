@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use hyper::Method;
 use hyper::body::Bytes;
+use ringfence_trust::protected::Protected;
 use ringfence_trust::{Directory, NamedPathError, NamedPaths, Replacement};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 use super::client::{Body, Error, Response};
 use super::place::target;
 use super::sandbox::{PIECE, Sandbox, UNSENT, pieces};
-use super::tree::{self, LeftOut, OnProgress, Report, TreeError};
+use super::tree::{self, Bounds, LeftOut, OnProgress, Report, TreeError};
 
 /// Permission bits that let some user execute a file.
 const EXECUTE: u64 = 0o111;
@@ -26,6 +27,8 @@ pub struct CopyOptions {
     pub named_paths: NamedPaths,
     /// Maximum size of a directory that comes out of a sandbox, in bytes.
     pub max_size: u64,
+    /// What a directory that comes out of a sandbox may not bring; `None` if it may bring everything.
+    pub protected: Option<Protected>,
 }
 
 /// A finished copy.
@@ -257,14 +260,15 @@ impl Sandbox {
                 hint: "name a directory, or a path that does not exist",
             });
         }
-        let most = options.max_size;
+        let (most, protected) = (options.max_size, options.protected.clone());
         let unpacked = self.receive_tree(from, move |input| {
             // Made with the first bytes: a directory that cannot be read makes none.
             let root = Directory::make(&to).map_err(|source| TreeError::Write {
                 path: to.display().to_string(),
                 source,
             })?;
-            tree::unpack(root, input, most, progress)
+            let bounds = Bounds { most, protected };
+            tree::unpack(root, input, bounds, progress)
         });
         unpacked.await
     }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use pack::pack;
 pub(crate) use relay::relay;
-pub(crate) use unpack::unpack;
+pub(crate) use unpack::{Bounds, unpack};
 
 /// Maximum length of a path, as in the init.
 const MAX_PATH: usize = 4095;
@@ -66,6 +66,8 @@ pub enum Reason {
     TooLong,
     /// A symbolic link that leads out of the tree.
     Outward,
+    /// Programs of this machine execute or obey it.
+    Protected,
     /// A reason of a later version.
     #[serde(other)]
     Other,
@@ -80,6 +82,9 @@ impl Reason {
             Self::Changed => "it changed while it was read, so the copy ends with zeros",
             Self::TooLong => "its path is too long or too deep",
             Self::Outward => "it is a link that leads out of the directory",
+            Self::Protected => {
+                "programs of this machine execute or obey files of that name (`--include-protected` copies it)"
+            }
             Self::Other => "the server does not say why in a way that this version knows",
         }
     }

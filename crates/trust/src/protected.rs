@@ -74,7 +74,36 @@ pub const PROTECTED: &[&str] = &[
     ".venv",
     "venv",
     "*.pth",
+    ".irbrc",
+    ".pryrc",
+    ".Rprofile",
+    ".Renviron",
+    ".pdbrc",
+    ".pdbrc.py",
+    ".eslintrc",
+    ".eslintrc.js",
+    ".eslintrc.cjs",
+    ".eslintrc.json",
+    ".eslintrc.yaml",
+    ".eslintrc.yml",
+    ".mvn",
+    "opencode.json",
+    "opencode.jsonc",
+    ".opencode",
+    ".kiro",
+    ".amazonq",
+    ".roo",
+    ".continue",
+    ".aider.conf.yml",
+    ".jj",
+    ".helix",
+    "mise.local.toml",
+    ".mise.local.toml",
+    ".mise",
 ];
+
+/// Names of compiled code, which Python loads in place of the source beside it.
+const BYTECODE: [&str; 2] = ["__pycache__", "*.pyc"];
 
 /// Paths that may be read and listed, but not written, created, deleted or replaced, at any depth.
 #[derive(Debug, Clone)]
@@ -106,6 +135,18 @@ impl Protected {
     /// Returns the default list: version control, editors, agents, shells, package managers and Ringfence.
     pub fn standard() -> Self {
         Self::new(PROTECTED)
+    }
+
+    /// Protects these paths and compiled code from copies of a guest's files, which take the place of a person's.
+    pub fn from_copies<S: AsRef<str>>(paths: impl IntoIterator<Item = S>) -> Self {
+        let mut protected = Self::new(paths);
+        protected.paths.extend(Self::new(BYTECODE).paths);
+        protected
+    }
+
+    /// Returns the length of the shortest beginning of a path that ends with a protected one.
+    pub fn within(&self, names: &[impl AsRef<std::ffi::OsStr>]) -> Option<usize> {
+        (1..=names.len()).find(|&length| self.ends(&names[..length]))
     }
 
     /// Returns `true` if a path ends with a protected one.
@@ -191,6 +232,33 @@ mod tests {
     fn ends(path: &str) -> bool {
         let names: Vec<&str> = path.split('/').collect();
         Protected::standard().ends(&names)
+    }
+
+    #[test]
+    fn the_packages_have_the_same_list() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/");
+        for file in [
+            "python/src/ringfence/_protected.py",
+            "typescript/src/protected.js",
+        ] {
+            let text = std::fs::read_to_string(format!("{root}{file}")).unwrap();
+            let quoted = text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix('"')?.split('"').next());
+            assert_eq!(
+                quoted.collect::<Vec<_>>(),
+                [PROTECTED, &BYTECODE].concat(),
+                "{file}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_path_is_protected_below_a_protected_one() {
+        let copied = Protected::from_copies(PROTECTED);
+        assert_eq!(copied.within(&["a", ".git", "hooks", ".envrc"]), Some(2));
+        assert_eq!(copied.within(&["a", "b.pyc"]), Some(2));
+        assert_eq!(copied.within(&["git", "pyc"]), None);
     }
 
     #[test]

@@ -1,77 +1,16 @@
-//! `ringfence man` and the reference page of the command line.
+//! `ringfence man` and `ringfence help-markdown`: print the pages of the command line.
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use crate::context::Context;
-use ringfence_args::Cli;
+use ringfence_args::{manual_page, reference_page};
 
-/// Prints the manual page, with a section for each command.
 pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
-    let mut page = Vec::new();
-    let mut command = Cli::command();
-    command.build();
-    let top = clap_mangen::Man::new(command.clone());
-    // Without its list of subcommands, which names a page for each: there is this one.
-    top.render_title(&mut page)?;
-    top.render_name_section(&mut page)?;
-    top.render_synopsis_section(&mut page)?;
-    top.render_description_section(&mut page)?;
-    top.render_options_section(&mut page)?;
-    top.render_extra_section(&mut page)?;
-    for (_, command) in leaves(&command) {
-        let man = clap_mangen::Man::new(command);
-        man.render_name_section(&mut page)?;
-        man.render_synopsis_section(&mut page)?;
-        man.render_options_section(&mut page)?;
-        man.render_extra_section(&mut page)?;
-    }
-    context.ui.out(page)?;
+    context.ui.out(manual_page()?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the reference page: the help of every command.
 pub(crate) fn run_markdown(context: &Context) -> anyhow::Result<ExitCode> {
-    context.ui.out(markdown())?;
+    context.ui.out(reference_page())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn markdown() -> String {
-    let mut page =
-        "# Command line\n\n<!-- Written by `ringfence help-markdown`; do not edit. -->\n".to_owned();
-    // A fixed width makes the page independent of the terminal.
-    let mut command = Cli::command().term_width(100);
-    command.build();
-    let top = std::iter::once(("ringfence".to_owned(), command.clone()));
-    for (name, mut command) in top.chain(leaves(&command)) {
-        let help = command.render_long_help().to_string();
-        let help: String = help
-            .lines()
-            .map(|line| format!("{}\n", line.trim_end()))
-            .collect();
-        page.push_str(&format!("\n## `{name}`\n\n```text\n{help}```\n"));
-    }
-    page
-}
-
-/// Returns every visible command without visible subcommands, with its full name.
-fn leaves(command: &clap::Command) -> Vec<(String, clap::Command)> {
-    let visible = command
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set() && command.get_name() != "help");
-    let mut out = Vec::new();
-    for child in visible {
-        let below = leaves(child);
-        let name = child
-            .get_bin_name()
-            .unwrap_or_else(|| child.get_name())
-            .to_owned();
-        if below.is_empty() {
-            out.push((name, child.clone().term_width(100)))
-        } else {
-            out.extend(below)
-        }
-    }
-    out
 }

@@ -148,9 +148,6 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
         // `exit::report` handles it quietly.
         Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => error.into(),
         Error::SpecialFile { message, hint } => Failure::usage(message, hint).into(),
-        Error::Refused { ref kind, .. } if kind == "invalid_arguments" => {
-            Failure::usage(error.to_string(), error.hint()).into()
-        }
         // `exit::report` knows its type, its hint and its status.
         error => error.into(),
     }
@@ -225,7 +222,12 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         members.retain(|_, value| !value.is_null());
     }
     let path = scoped("/v1/sandboxes", &args.options);
-    let made: Value = client(context)?.post(&path, &body).await.map_err(failure)?;
+    let made = client(context)?.post(&path, &body).await;
+    let made: Value = made.map_err(|error| match error.kind() {
+        // All of it is on the command line.
+        "invalid_arguments" => Failure::usage(error.to_string(), error.hint()).into(),
+        _ => failure(error),
+    })?;
     match args.options.json {
         true => print_json(&made, context),
         false => {

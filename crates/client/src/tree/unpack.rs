@@ -12,19 +12,29 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_tar::{Kind, Member, Reader};
 use ringfence_trust::Directory;
+use ringfence_trust::protected::Protected;
 use rustix::io::Errno;
 
 use super::{BUFFER, MAX_ENTRIES, OnProgress, Progress, Reason, Report, TreeError, relative};
 
-/// Unpacks an archive into a directory; it may have `most` bytes.
+/// What an archive may bring.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    /// Maximum size in bytes.
+    pub(crate) most: u64,
+    /// Paths that are left out, with everything below.
+    pub(crate) protected: Option<Protected>,
+}
+
+/// Unpacks an archive into a directory.
 ///
 /// A file has its name once it is complete. Each entry is reached from the directory by handles that follow no link. Links
 /// that lead out are left out, as are FIFOs and devices. Entries belong to the caller, have at most the caller's usual
-/// permission bits and no set-user-ID. What was unpacked before an error stays.
+/// permission bits and no set-user-ID. Protected ones are left out. What was unpacked before an error stays.
 pub(crate) fn unpack(
     root: Directory,
     input: &mut dyn Read,
-    most: u64,
+    bounds: Bounds,
     progress: OnProgress,
 ) -> Result<Report, TreeError> {
     let mut unpacking = Unpacking {
@@ -33,8 +43,9 @@ pub(crate) fn unpack(
         made: HashSet::new(),
         report: Report::default(),
         implied: Cell::new(0),
-        most,
-        left: most,
+        left: bounds.most,
+        bounds,
+        left_out: HashSet::new(),
         progress,
     };
     let mut reader = Reader::new(input);
@@ -57,7 +68,9 @@ struct Unpacking {
     report: Report,
     /// Number of directories that were made because an entry lies in them.
     implied: Cell<u64>,
-    most: u64,
+    bounds: Bounds,
+    /// Protected paths that were named.
+    left_out: HashSet<PathBuf>,
     /// Bytes that may still come.
     left: u64,
     progress: OnProgress,
@@ -75,6 +88,9 @@ impl Unpacking {
     fn member(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), TreeError> {
         let path = relative(&member.path)?;
         self.check_room()?;
+        if self.leaves_out(&path) {
+            return Ok(());
+        }
         self.report.entries += 1;
         let target = OsStr::from_bytes(&member.target);
         match member.kind {
@@ -82,9 +98,38 @@ impl Unpacking {
             Kind::File => self.file(&path, member, content),
             Kind::Symlink if stays_inside(&path, target) => self.symlink(&path, target),
             Kind::Symlink => self.skip(&path, Reason::Outward),
-            Kind::HardLink => self.hard_link(&path, &relative(&member.target)?),
+            Kind::HardLink => {
+                let first = relative(&member.target)?;
+                match self.protected(&first) {
+                    // It is the same file.
+                    Some(_) => self.skip(&path, Reason::Protected),
+                    None => self.hard_link(&path, &first),
+                }
+            }
             Kind::Fifo | Kind::Device | Kind::Other(_) => self.skip(&path, Reason::Special),
         }
+    }
+
+    /// Returns the protected path that a path is, or lies in.
+    fn protected(&self, path: &Path) -> Option<PathBuf> {
+        let names: Vec<&OsStr> = path.iter().collect();
+        let length = self.bounds.protected.as_ref()?.within(&names)?;
+        Some(names[..length].iter().collect())
+    }
+
+    /// Leaves out what is protected, and names it once.
+    fn leaves_out(&mut self, path: &Path) -> bool {
+        let Some(protected) = self.protected(path) else {
+            return false;
+        };
+        match self.left_out.contains(&protected) {
+            true => self.report.skipped += 1,
+            false => {
+                self.report.skip(&protected, Reason::Protected);
+                self.left_out.insert(protected);
+            }
+        }
+        true
     }
 
     fn directory(&mut self, path: &Path, mode: u32) -> Result<(), TreeError> {
@@ -102,7 +147,7 @@ impl Unpacking {
 
     fn file(&mut self, path: &Path, member: &Member, content: &mut dyn Read) -> Result<(), TreeError> {
         if member.size > self.left {
-            return Err(TreeError::TooLarge(self.most));
+            return Err(TreeError::TooLarge(self.bounds.most));
         }
         let (parent, name) = self.place(path)?;
         let mut file = parent.here(self).replace(&name, member.mode).at(path)?;
@@ -190,7 +235,7 @@ impl Unpacking {
         self.left = self
             .left
             .checked_sub(bytes)
-            .ok_or(TreeError::TooLarge(self.most))?;
+            .ok_or(TreeError::TooLarge(self.bounds.most))?;
         Ok(())
     }
 

@@ -38,9 +38,6 @@ pub struct Spared<'a> {
     pub trusted: &'a Trusted,
 }
 
-/// Names of compiled code, which Python loads in place of the source beside it.
-const BYTECODE: [&str; 2] = ["__pycache__", "*.pyc"];
-
 impl Destination {
     /// Opens the directory at `path`, which is absolute and contains neither links nor `..`, and creates
     /// missing components.
@@ -50,7 +47,7 @@ impl Destination {
     pub fn open(path: &Path, spared: Spared<'_>) -> io::Result<Self> {
         let kept = trust::protected_mounts(path, spared.trusted).map_err(io::Error::other)?;
         let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
-        let protected = Protected::new(spared.protected.iter().map(String::as_str).chain(BYTECODE));
+        let protected = Protected::from_copies(spared.protected);
         let acted = acted_on(path, &protected).map_err(io::Error::other)?;
         let kept = kept.filter_map(|kept| trust::identity_at(&path.join(kept.below)));
         let kept = kept.chain(acted.identities(path)).collect();

@@ -167,7 +167,7 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], analysis: &mut 
 fn is_question(program: &str, args: &[Word]) -> bool {
     let [only] = args else { return false };
     match program {
-        "terraform" | "tofu" | "packer" => only.text == "-help",
+        "terraform" | "tofu" => only.text == "-help",
         "git" => matches!(only.text.as_str(), "-h" | "--help"),
         _ => false,
     }

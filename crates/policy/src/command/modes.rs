@@ -94,7 +94,6 @@ const TELLING: &[(&[&str], Effect, &[&str])] = &[
         Effect::Write,
         &["--check", "--check-only", "-c", "--version", "--diff"],
     ),
-    (&["packer fmt"], Effect::Write, &["-check", "-write=false"]),
     (
         &["terraform fmt", "tofu fmt"],
         Effect::Write,

@@ -196,6 +196,34 @@ fn no_copy_leaves_its_directory() {
 }
 
 #[test]
+fn a_copy_brings_nothing_that_programs_of_the_host_obey_unless_it_is_told_to() {
+    let lab = Lab::with_sandbox();
+    let work = |name: &str| lab.world.dir.path("work").join(name);
+    fs::create_dir_all(work("repo/.git")).unwrap();
+    fs::write(work("repo/.git/config"), "mine").unwrap();
+    lab.bash("mkdir -p t/.git; echo theirs > t/.git/config; echo theirs | tee t/.envrc > t/code")
+        .ok();
+    let copied = lab.sandbox(&["cp", "lab:/workspace/t/.", "repo"]);
+    assert_eq!(copied.status, 125, "{copied:?}");
+    for name in [".git", ".envrc"] {
+        let told = format!("{name}: programs of this machine execute or obey files of that name");
+        assert!(copied.stderr.contains(&told), "{copied:?}");
+    }
+    let config = || fs::read_to_string(work("repo/.git/config")).unwrap();
+    assert_eq!(
+        (entries(&work("repo")), config()),
+        (vec![".git".to_owned(), "code".to_owned()], "mine".to_owned())
+    );
+    lab.sandbox(&["cp", "--include-protected", "lab:/workspace/t/.", "repo"])
+        .ok();
+    assert_eq!(
+        (entries(&work("repo")).len(), config()),
+        (3, "theirs\n".to_owned())
+    );
+    lab.close();
+}
+
+#[test]
 fn a_directory_has_a_bound_and_an_interruption_leaves_whole_files() {
     let lab = Lab::on(Venue::plain("local"), &["--memory", "1GiB", "--disk", "512MiB"]);
     let out = lab.world.dir.path("work/out");

@@ -14,6 +14,7 @@ const MOST: u64 = 64 * 1024;
 struct Dir {
     _dir: tempfile::TempDir,
     root: PathBuf,
+    protected: Option<Protected>,
 }
 
 impl Dir {
@@ -24,7 +25,11 @@ impl Dir {
         fs::create_dir(root.join("tree")).unwrap();
         fs::create_dir(root.join("outside")).unwrap();
         fs::write(root.join("outside/precious"), "precious").unwrap();
-        Self { _dir: dir, root }
+        Self {
+            _dir: dir,
+            root,
+            protected: None,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -42,7 +47,11 @@ impl Dir {
 
     fn archive(&self, archive: &[u8]) -> Result<Report, TreeError> {
         let root = Directory::make(&self.root.join("tree")).unwrap();
-        unpack(root, &mut &archive[..], MOST, Box::new(|_| ()))
+        let bounds = Bounds {
+            most: MOST,
+            protected: self.protected.clone(),
+        };
+        unpack(root, &mut &archive[..], bounds, Box::new(|_| ()))
     }
 
     /// Asserts that nothing is outside but what was there.
@@ -125,6 +134,37 @@ fn no_path_of_an_archive_leads_out() {
     dir.unpack(&[file("file-link")]).unwrap();
     assert_eq!(fs::read(dir.path("file-link")).unwrap(), b"xxx");
     dir.is_clean_outside();
+}
+
+#[test]
+fn what_programs_of_the_host_obey_is_left_out_with_all_below() {
+    let members = [
+        member("src", Kind::Directory),
+        member("src/.git/config", Kind::File),
+        member("src/.GIT/hooks/post-checkout", Kind::File),
+        member("src/.git/first", Kind::File),
+        leading("src/second", Kind::HardLink, "src/.git/first"),
+        leading(".envrc", Kind::Symlink, "src/main.py"),
+        member("src/__pycache__/main.pyc", Kind::File),
+        member("src/main.py", Kind::File),
+    ];
+    let mut dir = Dir::new();
+    assert_eq!(dir.unpack(&members).unwrap().skipped, 0);
+    assert!(dir.path("src/.git/config").exists());
+
+    dir = Dir::new();
+    dir.protected = Some(Protected::from_copies(ringfence_trust::protected::PROTECTED));
+    let report = dir.unpack(&members).unwrap();
+    assert_eq!((report.entries, report.skipped), (2, 6));
+    let named: Vec<&str> = report.named.iter().map(|left| &*left.path).collect();
+    assert_eq!(
+        named,
+        ["src/.git", "src/.GIT", "src/second", ".envrc", "src/__pycache__"]
+    );
+    assert!(report.named.iter().all(|left| left.reason == Reason::Protected));
+    let names: Vec<_> = fs::read_dir(dir.path("src")).unwrap().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    assert!(!dir.path(".envrc").is_symlink());
 }
 
 #[test]
