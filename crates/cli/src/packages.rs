@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use ringfence::packages::{Checkout, Installer, Requirement, named};
+use ringfence::packages::{Checkout, Installer, Requirement};
 use ringfence::{Failure, local, settings};
 use ringfence_exec::local::Warmth;
-use ringfence_policy::{Language, Scope};
+use ringfence_policy::Scope;
 use ringfence_tools::toolbox::Surface;
 use tokio::sync::watch;
 
@@ -14,16 +14,14 @@ use crate::backend::{self, Prepared};
 use crate::context::Context;
 use ringfence_gateway_protocol::interrupted;
 
-/// Provides the Python packages that the options name. The server opens them by their key, for a sandbox or a
-/// session. `None` without packages.
+/// Provides packages, a set for each of their ecosystems. The server opens them by their keys, for a sandbox or a session.
 pub(crate) async fn provide(
-    names: &[String],
+    packages: Vec<Requirement>,
     scope: &Scope,
     context: &Context,
-) -> anyhow::Result<Option<Checkout>> {
-    let packages = named(names, Language::Python)?;
+) -> anyhow::Result<Vec<Checkout>> {
     if packages.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let settings = local::settings(&settings::settings(context)?, Warmth::Cold, context)?;
     let socket = context.paths.socket_if_ours();
@@ -34,19 +32,15 @@ pub(crate) async fn provide(
         context,
     )?);
     let installer = Installer::new(backend.clone(), Surface::CommandLine, context)?;
-    let announce = || announce(&packages, &installer, context);
-    let providing = async |cancelled| {
-        installer
-            .provide(&packages, scope, announce, Some(cancelled))
-            .await
-    };
+    let announce = |packages: &[Requirement]| announce(packages, &installer, context);
+    let providing = async |cancelled| installer.provide(&packages, scope, announce, cancelled).await;
     let provided = interruptible(providing).await;
     backend.own().close().await;
     let provided = provided?;
-    if let Some(warning) = &provided.warning {
+    for warning in provided.iter().filter_map(|set| set.warning.as_ref()) {
         context.ui.warn(warning);
     }
-    Ok(Some(provided))
+    Ok(provided)
 }
 
 /// Reports on a terminal that packages are being installed, which takes seconds.

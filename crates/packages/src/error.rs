@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::backend;
+use ringfence_exec::backend::{self, Reason};
 use ringfence_policy::hints::closed_address;
-use ringfence_policy::{Bytes, EgressAttempt, Timeout};
+use ringfence_policy::{Bytes, EgressAttempt, Mount, Timeout};
 use tokio::task::JoinError;
 
 use crate::ecosystem::Ecosystem;
@@ -23,6 +23,10 @@ pub enum Error {
     Backend(#[from] backend::Error),
     #[error("cannot install packages: this machine has no usable {}", .0.facts().interpreter)]
     NoInterpreter(Ecosystem),
+    #[error("`{mount}` lies where the packages are: {place}")]
+    Hidden { mount: Box<Mount>, place: &'static str },
+    #[error("the task that installs packages panicked")]
+    Panicked,
 }
 
 impl Error {
@@ -33,6 +37,25 @@ impl Error {
             Self::Store(error) => error.hint(),
             Self::Backend(error) => error.hint.clone().person().into_owned(),
             Self::NoInterpreter(_) => "`ringfence doctor` says what is missing".to_owned(),
+            Self::Hidden { .. } => "give the mount another path inside".to_owned(),
+            Self::Panicked => "this is a fault of Ringfence; please report it".to_owned(),
+        }
+    }
+
+    /// Converts the error into the refusal of a run.
+    pub fn into_refusal(self) -> backend::Error {
+        let reason = match &self {
+            Self::Hidden { .. } => Reason::Invalid,
+            Self::Install(_)
+            | Self::Store(_)
+            | Self::Backend(_)
+            | Self::NoInterpreter(_)
+            | Self::Panicked => Reason::Unavailable,
+        };
+        backend::Error {
+            reason,
+            message: self.to_string(),
+            hint: self.hint().into(),
         }
     }
 }

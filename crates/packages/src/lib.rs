@@ -9,9 +9,11 @@
 //! - [`install`]: the fenced installation; [`tree`]: its files on this machine
 //! - [`store`]: environments on disk, found by request, shared by content, removed when unused
 //! - [`packages`]: from requirements to an environment, kept or new
+//! - [`default`]: packages that programs, sessions and sandboxes have unasked
 //! - [`SessionPackages`]: environments in use by sessions
 #![forbid(unsafe_code)]
 
+pub mod default;
 mod digest;
 pub mod ecosystem;
 mod error;
@@ -25,6 +27,7 @@ mod sessions;
 pub mod store;
 mod tree;
 
+pub use default::{BackendWithDefaults, DefaultPackages};
 pub use digest::Digest;
 pub use ecosystem::Ecosystem;
 pub use error::{Error, InstallError, StoreError};

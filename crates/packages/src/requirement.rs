@@ -76,6 +76,11 @@ impl Requirement {
     pub const fn ecosystem(&self) -> Ecosystem {
         self.ecosystem
     }
+
+    /// Returns the normalized name, without extras.
+    pub(crate) fn name(&self) -> &str {
+        self.name.split('[').next().unwrap_or(&self.name)
+    }
 }
 
 impl fmt::Display for Requirement {

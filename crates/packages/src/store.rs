@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_exec::backend::Fingerprint;
-use ringfence_policy::{Bytes, EnvName, Mount};
+use ringfence_policy::{Bytes, EnvName, ExecutionResult, Mount};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -81,6 +81,12 @@ impl Checkout {
             Some((_, path)) => *path = format!("{path}:{}", facts.place),
             None => env.extend(variable.parse().map(|name| (name, facts.place.to_owned()))),
         }
+    }
+
+    /// Adds the packages, and the warning about their age, to a result.
+    pub fn describe(&self, result: &mut ExecutionResult) {
+        result.meta.packages.clone_from(&self.packages);
+        result.meta.warnings.extend(self.warning.clone());
     }
 
     pub(crate) fn with_warning(self, warning: String) -> Self {

@@ -1,17 +1,15 @@
 //! Packages of runs.
 
-mod default;
-
-use std::path::Path;
 use std::sync::Arc;
 
 use ringfence_exec::artifact::StorePolicy;
 use ringfence_exec::backend::Backend;
-use ringfence_exec::local::Fence;
+use ringfence_exec::local::{Fence, Local};
 use ringfence_exec::runner::{Rules, RunSpec, Runner};
-use ringfence_packages::Packages;
+use ringfence_packages::default::{check_mounts, has_defaults};
 use ringfence_packages::packages::Needs;
-use ringfence_policy::{ExecutionResult, Language, Mount, Scope, Target};
+use ringfence_packages::{BackendWithDefaults, Packages};
+use ringfence_policy::{Language, Scope, Target};
 use ringfence_tools::toolbox::Surface;
 use tokio::sync::watch;
 
@@ -20,10 +18,9 @@ use crate::context::Context;
 use crate::failure::{Error, Failure};
 use crate::{AuditedRuns, local, settings};
 
-pub use default::with_defaults;
 pub use ringfence_packages::store::Removal;
 pub use ringfence_packages::{
-    Checkout, Ecosystem, EnvironmentInfo, Index, Requirement, SessionPackages, Store,
+    Checkout, DefaultPackages, Ecosystem, EnvironmentInfo, Index, Requirement, SessionPackages, Store,
 };
 use ringfence_packages::{check_list, parse_list};
 
@@ -63,7 +60,8 @@ impl Installer {
         self.packages.index_of(ecosystem)
     }
 
-    /// Provides Python packages that others open by their key, such as the server's sandboxes.
+    /// Provides packages that others open by their keys, such as the server's sandboxes: a set for each ecosystem of
+    /// `requirements`, which are in order. `announce` is called before a set is installed.
     ///
     /// # Errors
     /// If they cannot be installed.
@@ -71,17 +69,22 @@ impl Installer {
         &self,
         requirements: &[Requirement],
         scope: &Scope,
-        announce: impl FnOnce(),
-        cancelled: Option<watch::Receiver<bool>>,
-    ) -> Result<Checkout, Failure> {
-        let needs = Needs {
-            ecosystem: Ecosystem::Python,
-            requirements,
-            scope,
-            fence: Fence::Default,
-        };
-        let providing = self.packages.provide(needs, &self.runner, announce, cancelled);
-        providing.await.map_err(failure)
+        announce: impl Fn(&[Requirement]),
+        cancelled: watch::Receiver<bool>,
+    ) -> Result<Vec<Checkout>, Failure> {
+        let mut sets = Vec::new();
+        for requirements in requirements.chunk_by(|one, other| one.ecosystem() == other.ecosystem()) {
+            let needs = Needs {
+                ecosystem: requirements[0].ecosystem(),
+                requirements,
+                scope,
+                fence: Fence::Default,
+            };
+            let (announce, cancelled) = (|| announce(requirements), Some(cancelled.clone()));
+            let providing = self.packages.provide(needs, &self.runner, announce, cancelled);
+            sets.push(providing.await.map_err(failure)?);
+        }
+        Ok(sets)
     }
 
     /// Provides the packages of a run, and adds them to its specification. They stay for as long as the returned value.
@@ -130,7 +133,26 @@ pub fn named(names: &[String], language: Language) -> Result<Vec<Requirement>, F
     })
 }
 
-/// Returns the packages of a run: those that were named, and those of the configuration if the run can have any.
+/// Returns the packages that `--with` names for a session or a sandbox, each once, with those of the configuration.
+///
+/// # Errors
+/// If one is none, or the configuration cannot be used.
+pub fn named_with_defaults(names: &[String], context: &Context) -> Result<Vec<Requirement>, Error> {
+    Ok(beside_defaults(named(names, Language::Python)?, context)?)
+}
+
+/// Adds the packages of the configuration to those that are named for Python, if there are any.
+fn beside_defaults(mut named: Vec<Requirement>, context: &Context) -> Result<Vec<Requirement>, Problems> {
+    if named.iter().any(|one| one.ecosystem() == Ecosystem::Python) {
+        named.extend(context.parts()?.packages.default.iter().cloned());
+        named.sort();
+        named.dedup();
+    }
+    Ok(named)
+}
+
+/// Returns the packages of a run: those that were named, and those of the configuration if the run can have any. A session that is
+/// asked for without a name of a package gets these from the backend that keeps it.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -139,7 +161,7 @@ pub fn all(
     spec: &RunSpec,
     context: &Context,
 ) -> Result<Vec<Requirement>, Problems> {
-    if has_defaults(spec) {
+    if has_defaults(spec) && (spec.request.session.is_none() || !named.is_empty()) {
         named.extend(context.parts()?.packages.default.iter().cloned());
         named.sort();
         named.dedup();
@@ -147,10 +169,67 @@ pub fn all(
     Ok(named)
 }
 
-/// Adds the packages, and the warning about their age, to a result.
-pub fn describe(checkout: &Checkout, result: &mut ExecutionResult) {
-    result.meta.packages.clone_from(&checkout.packages);
-    result.meta.warnings.extend(checkout.warning.clone());
+/// Returns the packages of `packages.default`, which are installed on `backend`, unless there are none.
+///
+/// # Errors
+/// If the configuration or the state directory cannot be used.
+pub fn defaults(
+    backend: Arc<dyn Backend>,
+    surface: Surface,
+    context: &Context,
+) -> Result<Option<Arc<DefaultPackages>>, Error> {
+    let default = &context.parts()?.packages.default;
+    if default.is_empty() {
+        return Ok(None);
+    }
+    let Installer { packages, runner, .. } = Installer::new(backend, surface, context)?;
+    let defaults = DefaultPackages::new(packages, runner, default.clone());
+    Ok(Some(Arc::new(defaults)))
+}
+
+/// Returns `backend` with the packages of `packages.default` for its Python programs, unless there are none.
+///
+/// # Errors
+/// If the configuration or the state directory cannot be used.
+pub fn with_defaults(
+    backend: Arc<dyn Backend>,
+    surface: Surface,
+    context: &Context,
+) -> Result<Arc<dyn Backend>, Error> {
+    Ok(match defaults(Arc::clone(&backend), surface, context)? {
+        Some(defaults) => Arc::new(BackendWithDefaults::new(backend, defaults)),
+        None => backend,
+    })
+}
+
+/// Returns `backend`, whose sessions are those of `local`, with the packages of `packages.default` for its sessions, unless there are
+/// none.
+///
+/// # Errors
+/// If the configuration or the state directory cannot be used.
+pub fn with_session_defaults(
+    backend: Arc<dyn Backend>,
+    local: &Arc<Local>,
+    context: &Context,
+) -> Result<Arc<dyn Backend>, Error> {
+    match context.parts()?.packages.default.is_empty() {
+        true => Ok(backend),
+        false => Ok(sessions(backend, local, context)?),
+    }
+}
+
+/// Returns `backend`, whose sessions are those of `local`, with packages that sessions keep.
+///
+/// # Errors
+/// If the configuration or the state directory cannot be used.
+pub fn sessions(
+    backend: Arc<dyn Backend>,
+    local: &Arc<Local>,
+    context: &Context,
+) -> Result<Arc<SessionPackages>, Error> {
+    let defaults = defaults(Arc::clone(&backend), Surface::Library, context)?;
+    let sessions = SessionPackages::new(backend, Arc::clone(local), store(context)?, defaults);
+    Ok(Arc::new(sessions))
 }
 
 /// Returns the kept packages of this user.
@@ -185,7 +264,7 @@ pub fn remove(store: &Store, environment: &EnvironmentInfo) -> Result<Removal, F
 fn check(spec: &RunSpec, surface: Surface) -> Result<Ecosystem, Failure> {
     if spec.request.session.is_some() && surface != Surface::CommandLine {
         return Err(Failure::usage(
-            "a session has the packages of its interpreter alone, unless `ringfence session new --with` names others",
+            "a session has the packages of `packages.default`, unless `ringfence session new --with` names others",
             "leave the session out, or start the server with an interpreter that has them (`sandbox.python`)",
         ));
     }
@@ -195,21 +274,8 @@ fn check(spec: &RunSpec, surface: Surface) -> Result<Ecosystem, Failure> {
 /// Rejects a run where packages of this machine do not work.
 fn check_place(spec: &RunSpec) -> Result<Ecosystem, Failure> {
     let ecosystem = check_kind(spec)?;
-    let place = Path::new(ecosystem.place());
-    let overlaps = |mount: &&Mount| place.starts_with(mount.guest()) || mount.guest().starts_with(place);
-    match spec.request.mounts.iter().find(overlaps) {
-        None => Ok(ecosystem),
-        Some(mount) => Err(Failure::usage(
-            format!("`{mount}` lies where the packages are: {}", place.display()),
-            "give the mount another path inside",
-        )),
-    }
-}
-
-/// Returns `true` for a run that gets the configured packages. The guide lists the runs without them.
-fn has_defaults(spec: &RunSpec) -> bool {
-    let ecosystem = check_kind(spec).ok();
-    spec.request.session.is_none() && ecosystem == Some(Ecosystem::Python)
+    check_mounts(ecosystem, &spec.request.mounts).map_err(failure)?;
+    Ok(ecosystem)
 }
 
 /// Returns the ecosystem of a language, or the refusal of one that has none.
@@ -256,12 +322,14 @@ fn check_kind(spec: &RunSpec) -> Result<Ecosystem, Failure> {
 fn failure(error: ringfence_packages::Error) -> Failure {
     let message = error.to_string();
     match error {
+        ringfence_packages::Error::Hidden { .. } => Failure::usage(message, error.hint()),
         ringfence_packages::Error::Backend(error) => Failure {
             message,
             ..error.into()
         },
         ringfence_packages::Error::Install(_)
         | ringfence_packages::Error::Store(_)
-        | ringfence_packages::Error::NoInterpreter(_) => Failure::refused(message, error.hint()),
+        | ringfence_packages::Error::NoInterpreter(_)
+        | ringfence_packages::Error::Panicked => Failure::refused(message, error.hint()),
     }
 }

@@ -169,7 +169,7 @@ impl Runner {
         }
         let describe = |result: &mut ExecutionResult| {
             if let Some(checkout) = &checkout {
-                packages::describe(checkout, result);
+                checkout.describe(result);
             }
         };
         let hooks = Hooks {

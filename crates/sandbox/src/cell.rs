@@ -33,9 +33,7 @@ impl ConnectedCell {
             account: new.account,
             image: new.image.as_ref().map(|image| image.root()),
         };
-        if let Some(packages) = &new.packages {
-            packages.add_to(&mut request.mounts, &mut request.env);
-        }
+        new.packages.add_to(&mut request.mounts, &mut request.env);
         let (cell, reports, requests) = local.open_sandbox(&request, fence).await?;
         // On an image it is the image's.
         let own = local

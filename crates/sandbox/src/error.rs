@@ -125,6 +125,9 @@ pub enum Error {
     /// A program of the sandbox killed an operation on a file.
     #[error("the operation on a file was killed in the sandbox by signal {0}")]
     FileKilled(i32),
+    /// The packages of the configuration could not be provided.
+    #[error(transparent)]
+    Packages(Box<ringfence_packages::Error>),
     /// A cell could not be made.
     #[error("cannot make the sandbox: {}", ringfence_images::explain(&**.0))]
     Local(Box<local::Error>),
@@ -244,7 +247,7 @@ impl Error {
                 FileErrorKind::NoSpace => ErrorKind::LimitExceeded,
                 _ => ErrorKind::InvalidArguments,
             },
-            Self::Local(_) => ErrorKind::RuntimeUnavailable,
+            Self::Packages(_) | Self::Local(_) => ErrorKind::RuntimeUnavailable,
             Self::Container(error) => match error.reason() {
                 Reason::Unavailable => ErrorKind::RuntimeUnavailable,
                 _ => ErrorKind::Internal,
@@ -317,6 +320,7 @@ impl Error {
             }
             Self::FileKilled(_) => "send it again, and see which of its programs kills others".to_owned(),
             Self::File(error) => file_hint(error).to_owned(),
+            Self::Packages(error) => error.hint(),
             Self::Local(error) => error.hint().person().into_owned(),
             Self::Container(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),

@@ -26,6 +26,7 @@ mod key_hosts;
 mod lock;
 mod meter;
 pub mod output;
+mod packages;
 mod pause;
 mod place;
 mod ports;
@@ -36,6 +37,7 @@ mod snapshots;
 mod spec;
 mod text;
 
+pub use packages::SandboxPackages;
 pub use ringfence_exec::bridge;
 pub use ringfence_exec::clock::rfc3339;
 pub use ringfence_packages::Digest;

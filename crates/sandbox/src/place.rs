@@ -33,7 +33,7 @@ pub(crate) async fn open_container(
             what: "be on images of the store",
         });
     }
-    if new.packages.is_some() {
+    if !new.packages.is_empty() {
         return Err(Error::NotSupported {
             runtime: new.runtime,
             what: "have packages that were installed for this machine's interpreters",

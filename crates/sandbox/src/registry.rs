@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use ringfence_container::Containers;
 use ringfence_exec::local::{Fence, Local};
 use ringfence_images::Confine;
-use ringfence_packages::{Checkout, Digest};
+use ringfence_packages::{DefaultPackages, Digest, Ecosystem};
 use ringfence_policy::{Bytes, Cidr, Scope};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,6 +29,7 @@ use super::kept_output::KeptCounters;
 use super::key_hosts::KeyHosts;
 use super::lock::lock;
 use super::meter::{Consumption, ConsumptionByOwner};
+use super::packages::SandboxPackages;
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::SnapshotStore;
@@ -56,6 +57,7 @@ pub struct Sandboxes {
     keepers: Mutex<JoinSet<()>>,
     pub(crate) store: SnapshotStore,
     packages: Option<ringfence_packages::Store>,
+    default_packages: Option<Arc<DefaultPackages>>,
     images: Option<Arc<ImageStore>>,
     private_networks: Vec<Cidr>,
     key_hosts: KeyHosts,
@@ -96,6 +98,7 @@ impl Sandboxes {
             keepers: Mutex::default(),
             store,
             packages: None,
+            default_packages: None,
             images: None,
             private_networks: Vec::new(),
             key_hosts: KeyHosts::default(),
@@ -136,11 +139,16 @@ impl Sandboxes {
         }
     }
 
-    /// Lets sandboxes have packages of this store.
+    /// Lets sandboxes have packages of this store, and gives these to those that can have them.
     #[must_use]
-    pub fn with_packages(self, packages: ringfence_packages::Store) -> Self {
+    pub fn with_packages(
+        self,
+        packages: ringfence_packages::Store,
+        default_packages: Option<Arc<DefaultPackages>>,
+    ) -> Self {
         Self {
             packages: Some(packages),
+            default_packages,
             ..self
         }
     }
@@ -154,20 +162,40 @@ impl Sandboxes {
         }
     }
 
-    /// Returns kept packages by their key, for [`NewSandbox::packages`].
+    /// Returns kept packages by their keys, for [`NewSandbox::packages`].
     ///
     /// # Errors
-    /// If there are none such, or they are for another interpreter than that of the sandboxes.
-    pub fn packages(&self, key: &Digest) -> Result<Arc<Checkout>, Error> {
+    /// If there are none such, they are for another interpreter than that of the sandboxes, or two sets are for the same.
+    pub fn packages(&self, keys: &[Digest]) -> Result<SandboxPackages, Error> {
         let unusable = |why: &dyn std::fmt::Display| Error::Invalid(format!("`packages`: {why}"));
-        let Some(store) = &self.packages else {
-            return Err(unusable(&"sandboxes have none here"));
+        let mut packages = SandboxPackages::default();
+        for key in keys {
+            let Some(store) = &self.packages else {
+                return Err(unusable(&"sandboxes have none here"));
+            };
+            let opened = store.open(key, |ecosystem| self.local.fingerprint(ecosystem.language()));
+            let opened = opened.map_err(|error| unusable(&error))?;
+            packages.add(opened.ok_or_else(|| unusable(&"none are kept under this key"))?)?;
+        }
+        Ok(packages)
+    }
+
+    /// Gives a new sandbox the packages of the configuration, unless it has others, or interpreters of its own.
+    async fn add_default_packages(&self, scope: &Scope, new: &mut NewSandbox) -> Result<(), Error> {
+        let Some(defaults) = &self.default_packages else {
+            return Ok(());
         };
-        let opened = store.open(key, |ecosystem| self.local.fingerprint(ecosystem.language()));
-        opened
-            .map_err(|error| unusable(&error))?
-            .map(Arc::new)
-            .ok_or_else(|| unusable(&"none are kept under this key"))
+        if new.runtime != Runtime::Local || new.image.is_some() {
+            new.packages.leave_out_defaults();
+            return Ok(());
+        }
+        if new.packages.of(Ecosystem::Python).is_some() {
+            new.packages.compare(defaults);
+            return Ok(());
+        }
+        let provided = defaults.provide(scope, self.fence).await;
+        new.packages
+            .add(provided.map_err(|error| Error::Packages(Box::new(error)))?)
     }
 
     /// Creates a sandbox.
@@ -241,12 +269,13 @@ impl Sandboxes {
     }
 
     /// Creates a sandbox that cannot be found before it is published.
-    async fn make(&self, scope: &Scope, new: NewSandbox) -> Result<Unpublished<'_>, Error> {
+    async fn make(&self, scope: &Scope, mut new: NewSandbox) -> Result<Unpublished<'_>, Error> {
         let lifetime = new.timeout.unwrap_or(LIFETIME);
         let expires = expiry(lifetime)?;
         check(&new)?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let mut reserved = Reserved::new(&self.state, scope, id, &new)?;
+        self.add_default_packages(scope, &mut new).await?;
         let (place, end) = self.open(scope, &new).await?;
         if new.on_expiry == OnExpiry::Pause
             && let Err(error) = place.freezer().check()

@@ -173,8 +173,8 @@ impl Sandbox {
     /// they reach no host before the owner's own code runs.
     pub(crate) async fn preload_packages(&self) {
         let is_roomy = self.new.limits.memory >= PRELOADING;
-        let packages = self.new.packages.as_ref().map(|packages| packages.ecosystem);
-        if packages == Some(Ecosystem::Python) && self.new.network() == Network::None && is_roomy {
+        let has_packages = self.new.packages.of(Ecosystem::Python).is_some();
+        if has_packages && self.new.network() == Network::None && is_roomy {
             let directory = self.working_directory().to_owned();
             self.contexts.preload(&self.init, directory).await;
         }
@@ -218,7 +218,13 @@ impl Sandbox {
             isolation: self.of_place(Place::isolation),
             processes: self.processes.running(),
             contexts: self.contexts.count(),
-            warnings: self.of_place(Place::warnings).unwrap_or_default(),
+            packages: self.new.packages.names(),
+            warnings: self
+                .of_place(Place::warnings)
+                .unwrap_or_default()
+                .into_iter()
+                .chain(self.new.packages.warnings.clone())
+                .collect(),
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_images::Lease;
-use ringfence_packages::Checkout;
 use ringfence_policy::{
     Account, Bytes, Cpus, EgressPolicy, EnvName, Image, Isolation, Limits, Network, Pids, Timeout,
 };
@@ -12,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::id::{SandboxId, SandboxName};
+use super::packages::SandboxPackages;
 
 /// The runtime of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -70,7 +70,7 @@ pub struct NewSandbox {
     /// Id or name of the snapshot whose files it begins with.
     pub snapshot: Option<String>,
     /// Packages for the sandbox's interpreters. They are not removed before the sandbox ends.
-    pub packages: Option<Arc<Checkout>>,
+    pub packages: SandboxPackages,
     /// User and home directory, in which programs and interpreters start by default.
     pub account: Account,
     /// Directory where its programs and interpreters begin, in place of the account's.
@@ -233,7 +233,10 @@ pub struct SandboxInfo {
     pub processes: usize,
     /// Number of its interpreters.
     pub contexts: usize,
-    /// Remarks about layers and limits that do not hold.
+    /// Packages of its interpreters, with their versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packages: Vec<String>,
+    /// Remarks about layers and limits that do not hold, and packages that are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

@@ -184,14 +184,14 @@ async fn see_to(
                 ..Request::new(Language::Python, "")
             };
             let fence = fence.into();
-            match packages {
-                Some(key) => services.backend.new_session(&id, request, fence, &key).await?,
-                None => local.new_session(&id, &request, fence).await.map_err(failed)?,
-            }
+            let making = services
+                .backend
+                .new_session(&id, request, fence, packages.as_ref());
+            making.await?;
             id
         }
         SessionAction::Fork { from, to } => {
-            local.fork_session(scope, &from, &to).await.map_err(failed)?;
+            services.backend.fork_session(scope, &from, &to).await?;
             to
         }
         SessionAction::Remove { id } => {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ringfence_exec::backend::Backend;
 use ringfence_exec::local::Local;
 use ringfence_mcp::{self as mcp, Elicitation, Peer, RootRequest, Settings};
 use ringfence_policy::{Scope, SessionId, Trusted};
@@ -16,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::context::Context;
 use crate::ui::Ui;
 use ringfence::private_workspace::{Keep, PrivateWorkspace};
-use ringfence::{InProcess, local, settings, toolbox};
+use ringfence::{InProcess, local, packages, settings, toolbox};
 use ringfence_args::McpArgs;
 use ringfence_gateway_protocol::interrupted;
 
@@ -37,7 +38,9 @@ const ON_TERMINAL: &str = "this server speaks MCP on standard input and output, 
 struct Server<'a> {
     context: &'a Context,
     scope: Scope,
-    backend: Arc<InProcess>,
+    process: InProcess,
+    /// The process, with the packages of sessions.
+    backend: Arc<dyn Backend>,
     skills: Option<Arc<Skills>>,
     /// The directory named on the command line.
     named: Option<PathBuf>,
@@ -50,10 +53,13 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build()?;
+    let process = backend(context)?;
+    let backend = Arc::new(process.clone());
     let mut server = Server {
         context,
         scope: args.user.clone().unwrap_or_else(Scope::local),
-        backend: Arc::new(backend(context)?),
+        backend: packages::with_session_defaults(backend, &process.local, context)?,
+        process,
         skills: ringfence::skills::all(None, context)?.map(Arc::new),
         named: args
             .workspace
@@ -125,7 +131,7 @@ impl Server<'_> {
             () = print(noted, self.context.ui) => {}
         }
         released(&self.backend).await;
-        self.backend.close().await;
+        self.process.close().await;
         if let Some(skills) = self.skills {
             skills.close().await;
         }
@@ -174,7 +180,7 @@ impl Server<'_> {
     }
 
     async fn warm_up(&self, workspace: &Path, trusted: &Trusted) {
-        let warming = self.backend.local.warm_up(&self.scope, Some(workspace), trusted);
+        let warming = self.process.local.warm_up(&self.scope, Some(workspace), trusted);
         if let Err(error) = warming.await {
             self.context.ui.warn(&error.explain());
             self.context.ui.hint(&error.hint().person());
@@ -191,7 +197,7 @@ async fn print(mut noted: mpsc::Receiver<String>, ui: Ui) {
 }
 
 /// Waits until the tasks of the last messages have released the backend.
-async fn released(backend: &Arc<InProcess>) {
+async fn released(backend: &Arc<dyn Backend>) {
     for _ in 0..MAX_YIELDS {
         if Arc::strong_count(backend) == 1 {
             break;

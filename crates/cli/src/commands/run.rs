@@ -60,7 +60,7 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     };
     let describe = |result: &mut ExecutionResult| {
         if let Some(checkout) = &packages {
-            ringfence::packages::describe(checkout, result);
+            checkout.describe(result);
         }
     };
     let (result, unprinted) = runtime.block_on(async {

@@ -16,6 +16,7 @@ use ringfence_sandbox::{KeyHosts, SnapshotStore};
 use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::listener::{Listener, Services};
 use ringfence_server::metrics::Metrics;
+use ringfence_server::remains::Remains;
 use ringfence_server::sources::Sources;
 use ringfence_server::stop::Stop;
 use ringfence_server::usage::{Usage, UsageError};
@@ -54,17 +55,15 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let usage = Arc::new(Usage::open(&context.paths.state).map_err(no_usage)?);
         let metrics = Arc::new(Metrics::new(approvals.clone(), Arc::clone(&usage), warn));
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
-        let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?.with_egress_meter(usage);
-        let store = KeyStore::below(&context.paths.state);
+        let sessions = packages::sessions(counted, &backend.local, context)?;
+        let toolbox = toolbox::for_clients(sessions.clone(), context)?.with_egress_meter(usage);
         let remains = Arc::new(remains(context)?);
-        let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
-        let keys = keys.with_remains(Arc::clone(&remains));
-        warn_of(&keys, context)?;
-        let recorded = sandboxes(args, &backend, context)?;
+        let keys = api_keys(Arc::clone(&remains), context)?;
+        let recorded = sandboxes(args, &backend, &sessions, context)?;
         let api = Api::new(toolbox, recorded, keys, metrics, admission);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
-            backend: with_packages(counted, &backend.local, context)?,
+            backend: sessions,
             local: Arc::clone(&backend.local),
             sandboxes: Arc::clone(api.containers()),
             api: Arc::clone(&api),
@@ -118,23 +117,30 @@ fn check_images(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Warns of a key that can be guessed.
-fn warn_of(keys: &ApiKeys, context: &Context) -> anyhow::Result<()> {
+/// Returns the keys of the API, and warns of one that can be guessed.
+fn api_keys(remains: Arc<Remains>, context: &Context) -> anyhow::Result<ApiKeys> {
+    let store = KeyStore::below(&context.paths.state);
+    let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store).with_remains(remains);
     if keys.has_weak_key() {
         context.ui.err(
             "RINGFENCE_API_KEY can be guessed, so peers with many wrong keys are refused for a minute: take 24 random \
              characters or more, such as `e2b_$(openssl rand -hex 20)`, or `ringfence keys create`\n",
         )?;
     }
-    Ok(())
+    Ok(keys)
 }
 
 /// Returns the sandboxes of clients, with the log of operations on them.
-fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow::Result<RecordedSandboxes> {
+fn sandboxes(
+    args: &ServeArgs,
+    backend: &InProcess,
+    sessions: &SessionPackages,
+    context: &Context,
+) -> anyhow::Result<RecordedSandboxes> {
     let fence = context.config()?.sandbox.isolation.fence();
     let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots(context)?)
         .with_containers(Arc::clone(&backend.containers))
-        .with_packages(packages::store(context)?)
+        .with_packages(packages::store(context)?, sessions.defaults())
         .with_images(context.paths.state.clone(), images::confine)
         .with_private_networks(context.parts()?.egress.policy.private_networks.clone())
         .with_key_hosts(KeyHosts::new(context.parts()?.key_hosts.clone()));
@@ -174,17 +180,6 @@ fn snapshots(context: &Context) -> Result<SnapshotStore, Failure> {
             "make the directory readable, or move it away",
         )
     })
-}
-
-/// Wraps the backend for runs received on the Unix socket. The wrapper holds the packages of live sessions.
-fn with_packages(
-    backend: Arc<dyn Backend>,
-    local: &Arc<Local>,
-    context: &Context,
-) -> Result<Arc<SessionPackages>, ringfence::Error> {
-    let store = packages::store(context)?;
-    let sessions = SessionPackages::new(backend, Arc::clone(local), store);
-    Ok(Arc::new(sessions))
 }
 
 /// Reports that the usage of keys could not be written.

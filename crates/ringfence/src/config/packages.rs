@@ -19,8 +19,7 @@ pub struct Packages {
     pub npm_registry: String,
     /// Further hosts that an installation of JavaScript packages may reach, because the registry links to them.
     pub npm_hosts: Vec<String>,
-    /// Python packages for every Python program in the local fence, beside those of `--with`. Such programs start without a warm
-    /// interpreter.
+    /// Python packages for every Python program, session and sandbox in the local fence, beside those of `--with`.
     pub default: Vec<String>,
     /// Maximum total size of kept packages. Those that were used longest ago are removed first.
     #[serde(serialize_with = "values::shown")]

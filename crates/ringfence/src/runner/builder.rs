@@ -16,7 +16,7 @@ use crate::in_process::InProcess;
 use crate::request::{LimitChoices, Request};
 use crate::run_log::AuditedRuns;
 use crate::settings::Settings;
-use crate::{local, resolve, settings};
+use crate::{local, packages, resolve, settings};
 
 /// Options of a [`Runner`], each with a default.
 ///
@@ -226,8 +226,9 @@ impl Builder {
         if context.loaded()?.origin("sandbox.isolation").is_none() {
             defaults.fence.get_or_insert(Fence::Required);
         }
+        let door = packages::with_session_defaults(Arc::new(backend.clone()), &backend.local, &context)?;
         Ok(Runner(Arc::new(Inner {
-            door: runner::Runner::new(Arc::new(backend.clone()), rules),
+            door: runner::Runner::new(door, rules),
             backend,
             context,
             python,

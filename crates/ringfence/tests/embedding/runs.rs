@@ -279,10 +279,11 @@ fn packages_come_from_the_configured_index() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("ringfence.toml");
     let index = format!("[packages]\nindex = 'http://127.0.0.1:{port}/simple'\n");
-    fs::write(&file, index + "[egress]\nprivate_networks = ['127.0.0.0/8']\n").unwrap();
+    let egress = "[egress]\nprivate_networks = ['127.0.0.0/8']\n";
+    fs::write(&file, format!("{index}{egress}")).unwrap();
     block_on(async {
-        let builder = builder(place.path()).configuration(Configuration::File(file));
-        let runner = builder.build().unwrap();
+        let configured = || builder(place.path()).configuration(Configuration::File(file.clone()));
+        let runner = configured().build().unwrap();
         let request = |request: Request| request.package("demo".parse().unwrap());
         let error = runner.run(request(Request::python("1"))).await.unwrap_err();
         let expected = format!("the index could not be reached: 127.0.0.1:{port} unreachable");
@@ -293,6 +294,15 @@ fn packages_come_from_the_configured_index() {
             runner.run(Request::python("print(1)")).await.unwrap().stdout,
             "1\n"
         );
+        runner.close().await;
+        // Those of the configuration are for runs and sessions alike.
+        fs::write(&file, format!("{index}default = ['demo']\n{egress}")).unwrap();
+        let runner = configured().build().unwrap();
+        let plain = Request::python("1");
+        for request in [plain.clone(), plain.session("work".parse().unwrap())] {
+            let error = runner.run(request).await.unwrap_err();
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
         runner.close().await;
     });
 }

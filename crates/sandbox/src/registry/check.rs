@@ -16,7 +16,7 @@ const LEAST_MEMORY: Bytes = Bytes::mib(16);
 
 /// Refuses a request that cannot be met.
 pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
-    if new.image.is_some() && new.packages.is_some() {
+    if new.image.is_some() && !new.packages.is_empty() {
         return Err(Error::Invalid(
             "`packages` are for the interpreters of this machine, and an image has its own: use one of the two"
                 .to_owned(),

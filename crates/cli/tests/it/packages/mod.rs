@@ -11,6 +11,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::api;
+use crate::local_images::root_archive;
 use crate::support::{Output, entries, eventually, finish};
 use crate::world::{Mode, Place, Run, World, here, play};
 use index::{Index, Wheel, digest, link};
@@ -320,6 +321,141 @@ fn every_program_and_tool_has_the_configured_packages() {
     });
 }
 
+/// Starts a server with `demo-top` in `packages.default`.
+fn with_defaults(world: &World) -> Index {
+    let index = Index::of(world, &[BASE, TOP]);
+    index.configure(world, "default = ['demo-top']\n");
+    world.start_engine();
+    index
+}
+
+const TOP_VALUE: &str = "import demo_top; print(demo_top.VALUE)";
+
+/// Removes all packages, once nobody uses them.
+fn remove_packages(world: &World) {
+    eventually("nobody uses them", || {
+        ringfence(world, &["packages", "rm", "--all"]).status == 0
+            && ringfence(world, &["packages", "ls"]).ok().is_empty()
+    });
+}
+
+#[test]
+fn sessions_have_the_configured_packages() {
+    let world = World::before_engine();
+    let mut index = with_defaults(&world);
+    // Each evaluation has them, and the programs that it starts.
+    let first = world.json(["--session", "lab", "-c", TOP_VALUE]);
+    assert_eq!(first.stdout(), "42\n", "{first:?}");
+    assert_eq!(
+        *first.get("meta.packages"),
+        json!(["demo-base==1.0", "demo-top==2.1"])
+    );
+    let child = "import subprocess, sys; _ = subprocess.run([sys.executable, '-c', 'import demo_top; print(1)'], check=True)";
+    assert_eq!(world.run(["--session", "lab", "-c", child]).ok(), "1\n");
+    ringfence(&world, &["session", "fork", "lab", "fork"]).ok();
+    ringfence(&world, &["session", "new", "new"]).ok();
+    assert_eq!(world.run(["--session", "new", "-c", TOP_VALUE]).ok(), "42\n");
+    let call = json!({"language": "python", "code": TOP_VALUE, "session": "tool"}).to_string();
+    let called = api::Surface::socket(&world).ask("POST /v1/tools/run_code", &[], &call);
+    assert!(called.body.contains("42\\n"), "{called:?}");
+
+    // Beside files of the caller's, with or without these in a later evaluation; not beneath them.
+    world.dir.write("work/data", "own");
+    let mounted = ["--session", "mounted", "--mount", "data:/data", "-c"];
+    let both = format!("{TOP_VALUE}; print(open('/data').read())");
+    for args in [&mounted[..], &mounted, &["--session", "mounted", "-c"]] {
+        let args: Vec<&str> = args.iter().copied().chain([both.as_str()]).collect();
+        assert_eq!(world.run(args).ok(), "42\nown\n");
+    }
+    let hidden = world.run(["--session", "hidden", "--mount", ".:/opt", "-c", TOP_VALUE]);
+    assert!(
+        hidden.stderr.contains("lies where the packages are"),
+        "{hidden:?}"
+    );
+    // A session that was created with others keeps these.
+    let named = ["--session", "named", "--with", "demo-base", "-c", TOP_VALUE];
+    assert_eq!(world.run(named).ok(), "42\n");
+    assert_eq!(world.run(["--session", "named", "-c", TOP_VALUE]).ok(), "42\n");
+
+    // They stay for as long as one has them; without them nothing begins.
+    index.close();
+    let left = ringfence(&world, &["packages", "rm", "--all"]);
+    assert!(left.stderr.contains("are in use and were left"), "{left:?}");
+    for name in ["lab", "new", "tool", "mounted", "named"] {
+        ringfence(&world, &["session", "rm", name]).ok();
+    }
+    // So have copies.
+    let left = ringfence(&world, &["packages", "rm", "--all"]);
+    assert!(left.stderr.contains("are in use and were left"), "{left:?}");
+    assert_eq!(world.run(["--session", "fork", "-c", TOP_VALUE]).ok(), "42\n");
+    ringfence(&world, &["session", "rm", "fork"]).ok();
+    remove_packages(&world);
+    let new = ringfence(&world, &["session", "new", "lab"]);
+    new.refused(125, "the index could not be reached");
+    let run = world.run(["--session", "lab", "-c", "1"]);
+    run.refused(125, "the index could not be reached");
+    world.close();
+}
+
+#[test]
+fn sandboxes_have_the_configured_packages() {
+    let world = World::before_engine();
+    let base = Index::configured(&world, &[BASE]);
+    run(&world, "demo-base", "");
+    let listed = ringfence(&world, &["packages", "ls", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(listed.ok()).unwrap();
+    drop(base);
+    let mut index = with_defaults(&world);
+    let sandbox = |args: &[&str]| ringfence(&world, &[&["sandbox"], args].concat());
+    let about =
+        |name: &str| -> serde_json::Value { serde_json::from_str(sandbox(&["get", name]).ok()).unwrap() };
+    sandbox(&["create", "--name", "unasked"]).ok();
+    assert_eq!(sandbox(&["run", "unasked", "-c", TOP_VALUE]).ok(), "42\n");
+    let names = json!(["demo-base==1.0", "demo-top==2.1"]);
+    assert_eq!(about("unasked")["packages"], names);
+    let warnings = about("unasked")["warnings"].to_string();
+    assert!(!warnings.contains("packages"), "{warnings}");
+    sandbox(&["create", "--name", "asked", "--with", "demo-base"]).ok();
+    assert_eq!(sandbox(&["run", "asked", "-c", TOP_VALUE]).ok(), "42\n");
+    // A set that is named by its key alone is what it is, and the answer says so.
+    let body = json!({"name": "key", "packages": listed[0]["id"]}).to_string();
+    let created = api::Surface::socket(&world).ask("POST /v1/sandboxes", &[], &body);
+    assert_eq!(
+        created.json()["packages"],
+        json!(["demo-base==1.0"]),
+        "{created:?}"
+    );
+    let lacks = "the named packages take the place of `packages.default`, and lack: demo-top";
+    let warnings = created.json()["warnings"].to_string();
+    assert!(warnings.contains(lacks), "{created:?}");
+    // Nor are interpreters of an image those that they were installed for.
+    let archive = root_archive(&world.dir);
+    let import = [
+        "image",
+        "import",
+        archive.to_str().unwrap(),
+        "--name",
+        "test/root:1",
+    ];
+    ringfence(&world, &import).ok();
+    let on_image = sandbox(&["create", "--name", "image", "--image", "test/root:1"]);
+    assert!(
+        on_image.stderr.contains("`packages.default` is left out"),
+        "{on_image:?}"
+    );
+    assert!(about("image")["packages"].is_null());
+
+    index.close();
+    let left = ringfence(&world, &["packages", "rm", "--all"]);
+    assert!(left.stderr.contains("are in use and were left"), "{left:?}");
+    sandbox(&["rm", "unasked", "asked", "key", "image"]).ok();
+    remove_packages(&world);
+    sandbox(&["create"]).refused(125, "the index could not be reached");
+    world.stop_engine("TERM");
+    fs::remove_dir_all(world.dir.path("state/ringfence/images")).unwrap();
+    world.close();
+}
+
 #[test]
 fn old_packages_serve_while_the_index_is_away() {
     play(Some(World::here()), |world| {
@@ -416,10 +552,7 @@ fn a_session_has_packages_while_it_lives() {
         );
         ringfence(world, &["session", "rm", "lab"]).ok();
         ringfence(world, &["session", "rm", "plain"]).ok();
-        eventually("nobody uses them", || {
-            ringfence(world, &["packages", "rm", "--all"]).status == 0
-                && ringfence(world, &["packages", "ls"]).ok().is_empty()
-        });
+        remove_packages(world);
     });
 }
 
@@ -450,10 +583,7 @@ fn a_new_session_has_its_packages_in_every_surface() {
         let listed = session(&["ls"]);
         assert_eq!(listed.ok().lines().count(), 1, "{listed:?}");
         session(&["rm", "lab"]).ok();
-        eventually("nobody uses them", || {
-            ringfence(world, &["packages", "rm", "--all"]).status == 0
-                && ringfence(world, &["packages", "ls"]).ok().is_empty()
-        });
+        remove_packages(world);
     });
 }
 

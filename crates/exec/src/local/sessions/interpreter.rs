@@ -46,7 +46,7 @@ impl Interpreter {
             let id = request.session.clone();
             Err(id.map_or(Error::Closing, |id| Error::Fixed { id, what }))
         };
-        if !request.mounts.is_empty() && request.mounts != made_for.mounts {
+        if !request.mounts.iter().all(|mount| made_for.mounts.contains(mount)) {
             return fixed("set of mounts");
         }
         if request.workspace.is_some() && request.workspace != made_for.workspace {

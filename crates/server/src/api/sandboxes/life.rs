@@ -11,8 +11,8 @@ use axum::routing::on;
 use ringfence_container::sandboxes::SandboxInfo as ContainerInfo;
 use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, HostPattern, Pids, Scope, Timeout};
 use ringfence_sandbox::{
-    Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName, Sandboxes,
-    SnapshotInfo,
+    Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName,
+    SandboxPackages, Sandboxes, SnapshotInfo,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -348,7 +348,7 @@ impl CreateSandbox {
             timeout: self.timeout,
             on_expiry: self.on_expiry,
             snapshot: self.snapshot,
-            packages: None,
+            packages: SandboxPackages::default(),
             directory: None,
             user: snapshot.and_then(|snapshot| snapshot.user.clone()),
             image: None,
@@ -373,7 +373,7 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
     });
     let (key, image) = (new.packages.clone(), new.image.clone());
     let new = new.checked(client.is_owner, snapshot.as_ref(), &api.sandboxes)?;
-    let packages = key.map(|key| api.sandboxes.packages(&key)).transpose()?;
+    let packages = api.sandboxes.packages(key.as_slice())?;
     let image = match &image {
         Some(image) => Some(api.sandboxes.image(image).await?),
         None => None,
