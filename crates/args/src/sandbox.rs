@@ -117,7 +117,8 @@ pub struct SandboxCreateArgs {
     /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not with a template.
     #[arg(long)]
     pub ports: bool,
-    /// Install these Python packages for its programs, such as `pandas,seaborn==0.13`; may be repeated. Not with a template.
+    /// Install these packages for its programs, such as `pandas,seaborn==0.13` for Python and `npm:lodash@4` for JavaScript; may be
+    /// repeated. Not with a template.
     #[arg(long, value_name = "PKG,…")]
     pub with: Vec<String>,
     /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not with a template.

@@ -33,6 +33,6 @@ pub use ecosystem::Ecosystem;
 pub use error::{Error, InstallError, StoreError};
 pub use index::{Index, Indexes};
 pub use packages::Packages;
-pub use requirement::{Requirement, check_list, parse_list};
+pub use requirement::{Requirement, check_list, parse_list, parse_mixed_list};
 pub use sessions::SessionPackages;
 pub use store::{Checkout, EnvironmentInfo, Keep, Store};

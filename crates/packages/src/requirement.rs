@@ -17,6 +17,8 @@ const MAX_REQUIREMENTS: usize = 32;
 const MAX_LIST: usize = 4096;
 /// Maximum length of a version.
 const MAX_VERSION: usize = 100;
+/// Beginning of a requirement of npm in a list that may have others.
+const NPM_PREFIX: &str = "npm:";
 /// Maximum number of parts of a requirement's versions, and of its extras.
 const MAX_PARTS: usize = 8;
 
@@ -55,7 +57,7 @@ pub enum ParseRequirementError {
     Long(usize),
     #[error("at most {MAX_REQUIREMENTS} packages may be named for a run, got {0}")]
     Many(usize),
-    #[error("`{found}` is a package of {}, and this program is {}", .found.ecosystem.language(), .expected.language())]
+    #[error("`{found}` is a package for {}, and only those for {} work here", .found.ecosystem.language(), .expected.language())]
     Mixed { found: Requirement, expected: Ecosystem },
 }
 
@@ -98,22 +100,45 @@ impl FromStr for Requirement {
     }
 }
 
-/// Parses requirements between commas, as `pandas,seaborn>=0.12,<1`, and returns them in order, each once.
+/// Parses requirements of one ecosystem between commas, as `pandas,seaborn>=0.12,<1`, and returns them in order, each once.
 ///
 /// # Errors
 /// If one is none, or there are too many.
 pub fn parse_list(ecosystem: Ecosystem, text: &str) -> Result<Vec<Requirement>, ParseRequirementError> {
+    let all = parts(ecosystem, text)?;
+    check_list(ecosystem, &all)?;
+    Ok(all)
+}
+
+/// Parses requirements of every ecosystem between commas, as `pandas,npm:lodash@4`: those of npm begin with `npm:`, all others
+/// are Python's. Returns them in order, each once, those of an ecosystem together.
+///
+/// # Errors
+/// If one is none, or there are too many.
+pub fn parse_mixed_list(text: &str) -> Result<Vec<Requirement>, ParseRequirementError> {
+    let all = parts(Ecosystem::Python, text)?;
+    for of_one in all.chunk_by(|one, other| one.ecosystem == other.ecosystem) {
+        check_list(of_one[0].ecosystem, of_one)?;
+    }
+    Ok(all)
+}
+
+/// Parses requirements between commas. One of npm may begin with `npm:`.
+fn parts(ecosystem: Ecosystem, text: &str) -> Result<Vec<Requirement>, ParseRequirementError> {
     if text.len() > MAX_LIST {
         return Err(ParseRequirementError::Long(text.len()));
     }
     let mut all = (ecosystem.facts().split)(text)
         .iter()
-        .filter(|part| !part.trim().is_empty())
-        .map(|part| Requirement::parse(ecosystem, part))
+        .map(|part| part.trim_matches(' '))
+        .filter(|part| !part.is_empty())
+        .map(|part| match part.strip_prefix(NPM_PREFIX) {
+            Some(part) => Requirement::parse(Ecosystem::Npm, part),
+            None => Requirement::parse(ecosystem, part),
+        })
         .collect::<Result<Vec<_>, _>>()?;
     all.sort();
     all.dedup();
-    check_list(ecosystem, &all)?;
     match all.len() {
         0 => Err(ParseRequirementError::Empty(ecosystem)),
         1..=MAX_REQUIREMENTS => Ok(all),
@@ -145,4 +170,49 @@ pub fn check_list(ecosystem: Ecosystem, all: &[Requirement]) -> Result<(), Parse
 pub(crate) fn shown(text: &str) -> String {
     let short: String = text.chars().take(80).collect();
     short.escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_may_have_packages_of_two_ecosystems() {
+        let found =
+            parse_mixed_list("npm:lodash@>= 4, pandas >=2 ,<3,npm:@scope/name , Pandas<3,>=2").unwrap();
+        let shown: Vec<_> = found
+            .iter()
+            .map(|one| (one.ecosystem(), one.to_string()))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (Ecosystem::Python, "pandas<3,>=2".to_owned()),
+                (Ecosystem::Npm, "@scope/name".to_owned()),
+                (Ecosystem::Npm, "lodash@>=4".to_owned()),
+            ]
+        );
+        let refused = |text: &str| parse_mixed_list(text).unwrap_err().to_string();
+        for (text, why) in [
+            ("lodash@4", "names a place; packages come from the index alone"),
+            (
+                "npm:./lodash",
+                "names a place; packages come from the registry alone",
+            ),
+            ("npm:a@1,npm:a@2", "`a` is named twice"),
+            ("npm:npm:a", "names a place"),
+            (" , ", "the list of packages is empty"),
+        ] {
+            assert!(refused(text).contains(why), "{text}: {}", refused(text));
+        }
+        let mixed = parse_list(Ecosystem::Python, "npm:lodash").unwrap_err();
+        assert_eq!(
+            mixed.to_string(),
+            "`lodash` is a package for javascript, and only those for python work here"
+        );
+        assert_eq!(
+            parse_list(Ecosystem::Npm, "npm:lodash"),
+            parse_list(Ecosystem::Npm, "lodash")
+        );
+    }
 }

@@ -22,7 +22,7 @@ pub use ringfence_packages::store::Removal;
 pub use ringfence_packages::{
     Checkout, DefaultPackages, Ecosystem, EnvironmentInfo, Index, Requirement, SessionPackages, Store,
 };
-use ringfence_packages::{check_list, parse_list};
+use ringfence_packages::{check_list, parse_list, parse_mixed_list};
 
 /// Provides packages of runs, and installs those that are not kept.
 #[derive(Debug)]
@@ -133,11 +133,29 @@ pub fn named(names: &[String], language: Language) -> Result<Vec<Requirement>, F
     })
 }
 
-/// Returns the packages that `--with` names for a session or a sandbox, each once, with those of the configuration.
+/// Returns the packages that `--with` names for a sandbox, each once, with those of the configuration if there are others for
+/// Python, whose place they would take.
 ///
 /// # Errors
 /// If one is none, or the configuration cannot be used.
-pub fn named_with_defaults(names: &[String], context: &Context) -> Result<Vec<Requirement>, Error> {
+pub fn named_for_sandbox(names: &[String], context: &Context) -> Result<Vec<Requirement>, Error> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let named = parse_mixed_list(&names.join(",")).map_err(|error| {
+        Failure::usage(
+            format!("--with: {error}"),
+            "name packages for Python like `pandas`, and for JavaScript like `npm:lodash@4`",
+        )
+    })?;
+    Ok(beside_defaults(named, context)?)
+}
+
+/// Returns the packages that `--with` names for a session, each once, with those of the configuration.
+///
+/// # Errors
+/// If one is none, or the configuration cannot be used.
+pub fn named_for_session(names: &[String], context: &Context) -> Result<Vec<Requirement>, Error> {
     Ok(beside_defaults(named(names, Language::Python)?, context)?)
 }
 

@@ -58,6 +58,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     with (world.root / "config/ringfence/ringfence.toml").open("a") as config:
         config.write("[egress]\nprivate_networks = ['127.0.0.0/8']\n")
         config.write(f"[packages]\nindex = 'http://127.0.0.1:{index.server_port}/simple'\n")
+        config.write("npm_registry = 'http://127.0.0.1:1'\n")
     yield world
     index.shutdown()
     thread.join()
@@ -79,7 +80,9 @@ asyncio.run(again())
 kept = json.loads(subprocess.check_output([os.environ["RINGFENCE_BIN"], "packages", "ls", "--json"]))
 with Sandbox(packages=kept[0]["id"]) as sandbox:
     print(sandbox.run_code("import tidbit; tidbit.VALUE + 2").text)
-for names in (["nonesuch"], ["--index-url=x"]):
+with Sandbox(packages=[kept[0]["id"]]) as sandbox:
+    print(*sandbox.get_info().packages)
+for names in (["nonesuch"], ["--index-url=x"], ["tidbit", "npm:morsel"]):
     try:
         Sandbox(packages=names)
     except RingfenceError as error:
@@ -92,10 +95,12 @@ def test_packages_are_installed_by_their_names(world: World) -> None:
     user = world.python(PROGRAM)
     out, _ = user.communicate()
     assert user.returncode == 0, out
-    *values, missing, option, left = out.splitlines()
-    assert values == ["42", "43", "44"]
+    *values, missing, option, closed, left = out.splitlines()
+    assert values == ["42", "43", "44", "tidbit==1.0"]
     assert missing.startswith("the packages cannot be installed: the index has no package `nonesuch`")
     assert option.startswith("the packages cannot be installed: --with: `--index-url=x` is not a package")
+    # No registry listens there.
+    assert closed.startswith("the packages cannot be installed: the registry could not be reached: 127.0.0.1:1")
     assert left == "[]"
 
 
@@ -103,6 +108,10 @@ def test_where_no_packages_can_be_installed_the_way_is_told(server: Server, clie
     for options, told in [
         ({"packages": "tidbit"}, r"pass `packages=\['tidbit'\]`"),
         ({"packages": ["tidbit", "numpy"]}, "run `ringfence run --with tidbit,numpy -c pass`"),
+        (
+            {"packages": ["npm:zod", "tidbit"]},
+            "run `ringfence run --with tidbit -c pass` and `ringfence run -l javascript --with npm:zod -c 0`",
+        ),
     ]:
         with pytest.raises(RingfenceError, match=told):
             Sandbox(client=client, **options)  # type: ignore[arg-type]

@@ -166,8 +166,8 @@ export interface SandboxOptions extends Connection, Cancellable {
   image?: string;
   /** Let programs listen on TCP ports. */
   ports?: boolean;
-  /** Key of kept packages, which `ringfence packages ls --json` lists. */
-  packages?: string;
+  /** Key of kept packages, which `ringfence packages ls --json` lists, or a list: one of Python's packages, one of npm's. */
+  packages?: string | string[];
   /** Id or name of a snapshot whose files it begins with. */
   snapshot?: string;
   /** `box` makes its programs root over users and a root file system of their own; `run` by default. */
@@ -196,6 +196,10 @@ export interface SandboxInfo {
   isolation: Record<string, unknown> | null;
   processes: number;
   contexts: number;
+  /** Packages of its interpreters, with their versions. Absent without any. */
+  packages?: string[];
+  /** Remarks about layers, limits and packages that it lacks. Absent without any. */
+  warnings?: string[];
 }
 
 export interface EntryInfo {

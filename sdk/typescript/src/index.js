@@ -273,10 +273,18 @@ class Contexts {
 }
 
 function checkPackages(packages) {
-  if (packages === undefined || /^[0-9a-f]{64}$/.test(packages)) return;
+  if (packages === undefined) return;
+  const isKey = (text) => /^[0-9a-f]{64}$/.test(text);
+  const all = [packages].flat();
+  if (all.every(isKey)) return;
+  const isNpm = (name) => `${name}`.trim().startsWith("npm:");
+  const commands = [
+    ["-c pass", "--with", all.filter((name) => !isNpm(name))],
+    ["-c 0", "-l javascript --with", all.filter(isNpm)],
+  ].flatMap(([code, option, names]) => (names.length === 0 ? [] : [`\`ringfence run ${option} ${names.join(",")} ${code}\``]));
   throw invalid(
-    `expected a key of kept packages for \`packages\`, got ${JSON.stringify(packages)}`,
-    `run \`ringfence run --with ${[packages].flat().join(",")} -c pass\`, and pass the id that \`ringfence packages ls --json\` prints`,
+    `expected a key of kept packages for \`packages\`, or a list of keys, got ${JSON.stringify(packages)}`,
+    `run ${commands.join(" and ")}, and pass the id that \`ringfence packages ls --json\` prints`,
   );
 }
 

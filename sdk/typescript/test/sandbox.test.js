@@ -366,7 +366,9 @@ test("options of the root file system", async () => {
     assert.deepEqual([info.image, info.fence, info.onExpiry, info.ports], ["docker.io/my/root:1", "run", "pause", true]);
     await assert.rejects(Sandbox.create({ client, snapshot: "nothing" }), NotFound);
     await assert.rejects(Sandbox.create({ client, packages: "0".repeat(64) }), /none are kept/);
-    await assert.rejects(Sandbox.create({ client, packages: ["pandas", "numpy"] }), /run --with pandas,numpy -c pass/);
+    await assert.rejects(Sandbox.create({ client, packages: ["0".repeat(64)] }), /none are kept/);
+    const byHand = /run --with pandas,numpy -c pass` and `ringfence run -l javascript --with npm:zod -c 0`/;
+    await assert.rejects(Sandbox.create({ client, packages: ["pandas", "npm:zod", "numpy"] }), byHand);
   } finally {
     await sandbox.kill();
     rmSync(root, { recursive: true });

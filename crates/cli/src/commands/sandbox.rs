@@ -26,7 +26,7 @@ use crate::exit;
 use crate::packages;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
-use ringfence::packages::named_with_defaults;
+use ringfence::packages::named_for_sandbox;
 use ringfence::source::{self, Source};
 use ringfence::{Failure, Language, named_paths, settings};
 use ringfence_args::{
@@ -200,11 +200,11 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         Some(NetworkChoice::Allowlist) => settings::allowlist(&args.allow_host, context)?,
         Some(NetworkChoice::None) | None => Vec::new(),
     };
-    let named = named_with_defaults(&args.with, context)?;
+    let named = named_for_sandbox(&args.with, context)?;
     let packages = packages::provide(named, &args.options.scope(), context).await?;
     let keys: Vec<_> = packages.iter().map(|set| &set.key).collect();
     let mut body = json!({
-        "packages": keys.first(),
+        "packages": keys,
         "runtime": args.runtime.map(SandboxRuntimeArg::as_str),
         "name": args.name,
         "fence": args.fence.map(SandboxFenceArg::as_str),

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::packages;
 use crate::ui::json;
 use ringfence::Failure;
-use ringfence::packages::{Checkout, named_with_defaults};
+use ringfence::packages::{Checkout, named_for_session};
 use ringfence::settings;
 use ringfence_args::{ScopedListArgs, ScopedOptions, SessionCommand, SessionNewArgs};
 
@@ -25,7 +25,7 @@ pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result
             // An installation for no server would be in vain.
             socket(context)?;
             let scope = args.options.scope();
-            let named = named_with_defaults(&args.with, context)?;
+            let named = named_for_session(&args.with, context)?;
             runtime.block_on(packages::provide(named, &scope, context))?.pop()
         }
         SessionCommand::Ls(_) | SessionCommand::Fork(_) | SessionCommand::Rm(_) => None,

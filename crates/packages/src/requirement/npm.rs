@@ -224,7 +224,7 @@ mod tests {
         let mixed = check_list(Ecosystem::Python, &list).unwrap_err().to_string();
         assert_eq!(
             mixed,
-            "`a@1` is a package of javascript, and this program is python"
+            "`a@1` is a package for javascript, and only those for python work here"
         );
         let twice = ["a==1", "a<2"].map(|text| text.parse().unwrap());
         assert_eq!(check_list(Ecosystem::Python, &twice), Ok(()));

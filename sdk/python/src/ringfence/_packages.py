@@ -15,16 +15,23 @@ from .errors import InvalidArguments, RingfenceError, ServerUnavailable
 _KEY = re.compile("[0-9a-f]{64}")
 
 
-def key_of(address: Address, packages: Union[str, Sequence[str]]) -> str:
-    """Returns the key of kept packages. Those that are named in a list are installed if they are not kept yet."""
+_NPM = "npm:"
+
+
+def keys_of(address: Address, packages: Union[str, Sequence[str]]) -> List[str]:
+    """Returns the keys of kept packages. Those that are named in a list are installed if they are not kept yet."""
     if isinstance(packages, str):
         if _KEY.fullmatch(packages):
-            return packages
+            return [packages]
         raise InvalidArguments(
             f"expected a key of kept packages or a list of names for `packages`, got {packages!r}",
             f"pass `packages=[{packages!r}]`",
         )
     names = texts(packages, "packages")
+    if all(_KEY.fullmatch(name) for name in names):
+        return names
+    npm = [name for name in names if name.strip().startswith(_NPM)]
+    sets = [("python", [name for name in names if name not in npm], "pass"), ("javascript", npm, "0")]
     if address.socket is None:
         raise RingfenceError(
             "no key of the API chooses packages",
@@ -33,10 +40,21 @@ def key_of(address: Address, packages: Union[str, Sequence[str]]) -> str:
     if address.socket != default_socket():
         raise RingfenceError(
             "packages can be named for the server of your own user alone",
-            f"run `ringfence run --with {','.join(names)} -c pass` as the server's user, and pass the id that "
+            f"run {' and '.join(_by_hand(*each) for each in sets if each[1])} as the server's user, and pass the id that "
             "`ringfence packages ls --json` prints",
         )
-    installed = _called("run", "--json", "--runtime=local", *(f"--with={each}" for each in names), "-c", "pass")
+    return [_installed(*each) for each in sets if each[1]]
+
+
+def _by_hand(language: str, names: Sequence[str], code: str) -> str:
+    option = "" if language == "python" else f" -l {language}"
+    return f"`ringfence run{option} --with {','.join(names)} -c {code}`"
+
+
+def _installed(language: str, names: Sequence[str], code: str) -> str:
+    """Returns the key of these packages, which are installed if they are not kept yet."""
+    options = ["--json", "--runtime=local", f"--language={language}", *(f"--with={each}" for each in names)]
+    installed = _called("run", *options, "-c", code)
     found = _member(_member(installed, "meta"), "packages")
     # The last used is the first: another interpreter's may have the same names.
     for kept in _called("packages", "ls", "--json"):

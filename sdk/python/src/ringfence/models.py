@@ -109,6 +109,8 @@ class SandboxInfo:
     isolation: Optional[Dict[str, Any]] = None
     processes: int = 0
     contexts: int = 0
+    packages: List[str] = field(default_factory=list)
+    """Packages of its interpreters, with their versions."""
     warnings: List[str] = field(default_factory=list)
 
 

@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
+use super::index::Index;
 use super::registry::{Member, Package, configure, serve};
-use super::ringfence;
+use super::{BASE, CODE, ringfence};
 use crate::api;
 use crate::support::{entries, finish};
 use crate::world::{World, here, play};
@@ -249,26 +250,66 @@ fn nothing_of_a_package_of_npm_runs_or_leaves_its_place() {
 }
 
 #[test]
-fn a_sandbox_has_packages_of_npm_by_their_id() {
+fn a_sandbox_has_packages_of_npm_beside_those_of_python() {
     play(Some(api::world()), |world| {
         let registry = serve(world, &[LIBRARY, NEWER, MODULE]);
-        configure(world, &registry, LOOPBACK);
-        world
-            .run(["-l", "javascript", "--with", PACKAGES, "-c", "1"])
-            .ok();
-        let listed = ringfence(world, &["packages", "ls", "--json"]);
-        let listed: serde_json::Value = serde_json::from_str(listed.ok()).unwrap();
-        let body = json!({"name": "lab", "packages": listed[0]["id"]}).to_string();
-        let created = api::Surface::socket(world).ask("POST /v1/sandboxes", &[], &body);
-        assert_eq!(created.status, 200, "{created:?}");
+        let index = Index::of(world, &[BASE]);
+        index.configure(
+            world,
+            &format!("npm_registry = 'http://127.0.0.1:{}'\n", registry.port),
+        );
+        let sandbox = |args: &[&str]| ringfence(world, &[&["sandbox"], args].concat());
+        let all = "demo-base,npm:demo-lib,npm:@demo/module@^3";
+        sandbox(&["create", "--name", "lab", "--with", all]).ok();
+        let expected = "library 2 module with library 1\n";
         let code = "import { value } from '@demo/module'; console.log(require('demo-lib'), value)";
-        let ran = ringfence(world, &["sandbox", "run", "lab", "-l", "javascript", "-c", code]);
-        assert_eq!(ran.ok(), "library 2 module with library 1\n");
+        assert_eq!(
+            sandbox(&["run", "lab", "-l", "javascript", "-c", code]).ok(),
+            expected
+        );
+        let process = ["exec", "lab", "--", "node", "--input-type=module", "-e"];
+        let module = "import library from 'demo-lib'; import { value } from '@demo/module'; console.log(library, value)";
+        assert_eq!(sandbox(&[&process[..], &[module]].concat()).ok(), expected);
+        assert_eq!(sandbox(&["run", "lab", "-c", CODE]).ok(), "41\n");
+        let write = sandbox(&["exec", "lab", "--", "touch", "/node_modules/demo-lib/index.js"]);
+        assert!(write.stderr.contains("Read-only file system"), "{write:?}");
         let left = ringfence(world, &["packages", "rm", "--all"]);
         assert!(left.stderr.contains("are in use and were left"), "{left:?}");
-        ringfence(world, &["sandbox", "rm", "lab"]).ok();
-        // A session is Python's.
-        let session = ["session", "new", "lab", "--with", "demo-lib@^2"];
-        ringfence(world, &session).refused(2, "names a place");
+
+        // Over HTTP by their ids: one, or one of each ecosystem.
+        let listed = ringfence(world, &["packages", "ls", "--json"]);
+        let listed: serde_json::Value = serde_json::from_str(listed.ok()).unwrap();
+        let ids = [&listed[0]["id"], &listed[1]["id"]];
+        let create = |surface: api::Surface, headers: &[&str], packages: serde_json::Value| {
+            let body = json!({"packages": packages}).to_string();
+            surface.ask("POST /v1/sandboxes", headers, &body)
+        };
+        let socket = || api::Surface::socket(world);
+        let both = create(socket(), &[], json!(ids));
+        let names = both.json()["packages"].to_string();
+        for name in ["demo-base==1.0", "@demo/module@3.0.0", "demo-lib@2.0.1"] {
+            assert!(names.contains(name), "{both:?}");
+        }
+        for id in ids {
+            assert_eq!(create(socket(), &[], id.clone()).status, 200);
+            let twice = create(socket(), &[], json!([id, id]));
+            assert_eq!(twice.status, 422, "{twice:?}");
+            assert!(
+                twice.body.contains("a sandbox has one set of packages for"),
+                "{twice:?}"
+            );
+        }
+        let unknown = create(socket(), &[], json!(["demo-lib"]));
+        assert!(unknown.body.contains("a key of kept packages"), "{unknown:?}");
+        let denied = create(api::Surface::loopback(world), &[api::BEARER], json!(ids));
+        assert_eq!(denied.status, 403, "{denied:?}");
+
+        // A session is Python's, and a name without its ecosystem, too.
+        let session = |name: &str| ringfence(world, &["session", "new", "lab", "--with", name]);
+        session("npm:demo-lib").refused(2, "only those for python work here");
+        session("demo-lib@^2").refused(2, "names a place");
+        let plain = sandbox(&["create", "--with", "demo-lib@^2"]);
+        plain.refused(2, "names a place");
+        assert!(plain.stderr.contains("`npm:lodash@4`"), "{plain:?}");
     });
 }

@@ -155,12 +155,32 @@ struct CreateSandbox {
     /// Id or name of a snapshot whose files it begins with, and whose limits of memory, disk and cores it has unless others are asked
     /// for.
     snapshot: Option<String>,
-    /// Key of kept packages, which `ringfence packages ls --json` lists. Not with a key of the API.
-    #[schemars(with = "Option<String>")]
-    packages: Option<Digest>,
+    /// Key of kept packages, which `ringfence packages ls --json` lists, or a list of such keys: one of Python's packages, one
+    /// of npm's. Not with a key of the API.
+    packages: Option<PackageKeys>,
     /// Image that takes the place of this machine's files: the reference or digest of one that `ringfence image ls` lists. None is
     /// pulled. Not with a key of the API.
     image: Option<String>,
+}
+
+/// Keys of kept packages.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "expected a key of kept packages, 64 hexadecimal digits, or a list of such keys"
+)]
+enum PackageKeys {
+    One(#[schemars(with = "String")] Digest),
+    Several(#[schemars(with = "Vec<String>")] Vec<Digest>),
+}
+
+impl From<&PackageKeys> for Vec<Digest> {
+    fn from(keys: &PackageKeys) -> Self {
+        match keys {
+            PackageKeys::One(key) => vec![key.clone()],
+            PackageKeys::Several(keys) => keys.clone(),
+        }
+    }
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -235,6 +255,10 @@ const KEY_CPUS: f64 = 4.0;
 const KEY_PIDS: u32 = 1024;
 
 impl CreateSandbox {
+    fn package_keys(&self) -> Vec<Digest> {
+        self.packages.as_ref().map(Into::into).unwrap_or_default()
+    }
+
     fn limits(&self, snapshot: Option<&SnapshotInfo>) -> SandboxLimits {
         let mut default = snapshot.map_or_else(SandboxLimits::default, SnapshotInfo::limits);
         let memory = self.memory.unwrap_or(default.memory);
@@ -259,7 +283,7 @@ impl CreateSandbox {
     fn check_of_key(&self, fence: SandboxFence, limits: &SandboxLimits) -> Result<(), ApiError> {
         let unavailable = [
             (
-                self.packages.is_some(),
+                !self.package_keys().is_empty(),
                 "have no packages",
                 "leave `packages` out",
             ),
@@ -368,12 +392,12 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
         "fence": new.fence(snapshot.as_ref()),
         "allowed_hosts": new.allowed_hosts,
         "snapshot": new.snapshot,
-        "packages": new.packages,
+        "packages": new.package_keys(),
         "image": new.image,
     });
-    let (key, image) = (new.packages.clone(), new.image.clone());
+    let (keys, image) = (new.package_keys(), new.image.clone());
     let new = new.checked(client.is_owner, snapshot.as_ref(), &api.sandboxes)?;
-    let packages = api.sandboxes.packages(key.as_slice())?;
+    let packages = api.sandboxes.packages(&keys)?;
     let image = match &image {
         Some(image) => Some(api.sandboxes.image(image).await?),
         None => None,

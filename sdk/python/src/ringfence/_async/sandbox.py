@@ -11,7 +11,7 @@ from .._arguments import StrPath, check_callbacks, check_known, language_of, nam
 from .._blocks import OnlyAsync, log_not_ended  # async
 # sync: from .._blocks import OnlyPlain, log_not_ended
 from .._events import Kept, Texts
-from .._packages import key_of
+from .._packages import keys_of
 from .._path import segment
 from ..errors import InvalidArguments, NotFound, RingfenceError, ServerGone, ServerUnavailable
 from ..models import Context, Execution, LifeEvent, Result, SandboxInfo, Seconds, SnapshotInfo, build, execution
@@ -68,7 +68,8 @@ class AsyncSandbox(OnlyAsync):  # async
 
     `with` creates it and kills it in the end. The options are the members of `POST /v1/sandboxes`: sizes are bytes or
     texts such as `"512MiB"`, times are seconds, texts such as `"10m"` or `timedelta`; `image` is one that `ringfence image ls` lists,
-    `packages` a list of names, or a key that `ringfence packages ls --json` lists, `snapshot` an id or name.
+    `packages` a list of names (those of npm begin with `npm:`), or a key that `ringfence packages ls --json` lists, or a list of such keys,
+    `snapshot` an id or name.
     """
 
     _plain_name = "Sandbox"
@@ -141,8 +142,8 @@ class AsyncSandbox(OnlyAsync):  # async
     async def _install(self) -> None:
         packages, address = self._options["packages"], self._client._transport.address
         if packages:
-            self._options["packages"] = await asyncio.to_thread(key_of, address, packages)  # async
-            # sync: self._options["packages"] = key_of(address, packages)
+            self._options["packages"] = await asyncio.to_thread(keys_of, address, packages)  # async
+            # sync: self._options["packages"] = keys_of(address, packages)
 
     def _adopt(self, info: SandboxInfo) -> None:
         transport, base = self._client._transport, f"/sandboxes/{segment(info.id)}"
