@@ -72,7 +72,7 @@ def test_what_cannot_be_copied_leaves_nothing(sandbox: Sandbox, tmp_path: Path) 
         sandbox.files.download_dir("d", str(tmp_path / "new"), max_size=1_000_000)
     with pytest.raises(RingfenceError, match="use `download`"):
         sandbox.files.download_dir("d/a", str(tmp_path / "new"))
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(FileNotFoundError):
         sandbox.files.upload_dir(str(tmp_path / "nothing"), "d")
     (there / "large").write_bytes(b"")
     os.truncate(there / "large", 400 << 20)
