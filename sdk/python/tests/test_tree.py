@@ -16,6 +16,7 @@ import pytest
 from conftest import Server
 from ringfence import AsyncSandbox, DownloadedDir, IncompatibleServer, LimitExceeded, RingfenceError, Sandbox, ServerGone
 from ringfence import _unpack
+from ringfence._protection import ends_protected
 from ringfence._pack import packed
 from ringfence._unpack import Unpacker, new_tree
 
@@ -59,6 +60,24 @@ def test_a_directory_goes_in_and_out(sandbox: Sandbox, tmp_path: Path) -> None:
     assert (tmp_path / "back/hard").samefile(tmp_path / "back/deep/run")
     assert (tmp_path / "back/é\n").stat().st_mtime == 978307200
     assert sorted(os.listdir(tmp_path)) == ["back", "source"]
+
+
+def test_what_programs_of_this_machine_obey_is_left_out(sandbox: Sandbox, tmp_path: Path) -> None:
+    made = "mkdir -p d/a/.GIT/hooks d/bare/objects; cd d; echo x > a/.GIT/hooks/post-checkout; ln -s /bin .vscode; echo y > .envrc; touch kept a/m.pyc; "
+    made += "ln .envrc z-linked; mkdir bare/refs; echo ref: x > bare/HEAD; echo z > bare/config"
+    sandbox.commands.run(made, check=True)
+    got = sandbox.files.download_dir("d", str(tmp_path / "got"))
+    there = {str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*")}
+    # The directory's order says which of the two names is the link, and what completes the repository.
+    assert {"kept", "a", "bare", "bare/config"} <= there and not there & {"a/.GIT", ".vscode", ".envrc", "a/m.pyc"}
+    assert not {"bare/HEAD", "bare/objects", "bare/refs"} <= there
+    assert {"a/.GIT", ".vscode", ".envrc", "a/m.pyc"} <= set(got.protected) and got.left_out == got.protected
+    assert {name for name in got.protected if name.startswith("bare")} == {"bare/HEAD", "bare/objects", "bare/refs"} - there
+    assert not any("/hooks" in name for name in got.protected) and got.entries == len(there)
+    asked = sandbox.files.download_dir("d", str(tmp_path / "whole"), include_protected=True)
+    assert (asked.left_out, asked.protected) == ([".vscode"], [])
+    assert (tmp_path / "whole/a/.GIT/hooks/post-checkout").read_text() == "x\n"
+    assert sandbox.files.download("d/.envrc", str(tmp_path / ".envrc")) == 2
 
 
 def test_what_cannot_be_copied_leaves_nothing(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -334,3 +353,26 @@ def _replaceable(root: Path) -> None:
 def _replace(root: Path, directory: str) -> None:
     (root / "source" / directory).rename(root / "moved")
     (root / "source" / directory).symlink_to(root / "outside")
+
+
+@pytest.mark.parametrize(
+    "names, expected",
+    [
+        (".git|.gIt|.git. .|.g\u200cit|.g\xadit|\uff0e\uff47it|.g\u0131t|.v\u017fcode|.hus\u212ay|\u017fitecu\ufb06omize.py|GIT~1|git~12", True),
+        ("RINGFE~1.TOM|.git::$INDEX_ALLOCATION|.git\x01|tests/conftest.py|a.PTH.|.pth|__PyCache__|m.pyc|a/.rprofile|.mise", True),
+        ("git|.gitignore|a.git.txt|.git/x|notes~1.txt|~|a~|~1|\u65e5|conftest.txt|a.pth.txt|.venvs|a:b|\u017f|m.py", False),
+    ],
+)
+def test_names_are_compared_as_the_server_does(names: str, expected: bool) -> None:
+    for name in names.split("|"):
+        assert ends_protected(name.encode().split(b"/")) is expected, ascii(name)
+
+
+def test_what_is_below_or_linked_to_a_protected_name_is_left_out(tmp_path: Path) -> None:
+    members = [(".git", tarfile.DIRTYPE, ""), (".git/d", tarfile.DIRTYPE, ""), (".git/d/f", tarfile.REGTYPE, "")]
+    members += [("l", tarfile.LNKTYPE, ".git/d/f"), (".git/l", tarfile.SYMTYPE, "/"), ("commondir", tarfile.REGTYPE, "")]
+    archive = b"".join(_member(*each, content=b"x" * 600 if each[1] == tarfile.REGTYPE else b"") for each in members) + bytes(1024)
+    with new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+        tree.feed(archive)
+    assert tree.result == DownloadedDir(0, 0, [".git", "l", "commondir"], [".git", "l", "commondir"])
+    assert os.listdir(tmp_path / "new") == []

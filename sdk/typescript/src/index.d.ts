@@ -235,8 +235,10 @@ export interface UploadedDir {
 export interface DownloadedDir {
   entries: number;
   bytes: number;
-  /** Symbolic links that could lead out of the directory. */
+  /** Paths that were not copied: symbolic links that could lead out of the directory, and `protected`. */
   leftOut: string[];
+  /** Those that programs of this machine execute or obey, such as `.git`, with all below, and other hard links to such files. */
+  protected: string[];
 }
 
 export interface Files {
@@ -262,11 +264,12 @@ export interface Files {
   uploadDir(source: string | URL, path: string, options?: Cancellable): Promise<UploadedDir>;
   /**
    * Copies a directory to a local one, which must not exist. It is made once all is there. A sandbox's programs wrote what it has: look at
-   * it before a program of yours acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is
-   * missing: FIFOs, sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in
+   * it before a program of yours acts on it. Left out, and named, are links that could lead out of it and, without `includeProtected`,
+   * what programs of this machine execute or obey, such as `.git`, `.envrc`, `.vscode` and `__pycache__`. What the sandbox cannot archive
+   * is missing: FIFOs, sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in
    * zeros. `maxSize` bytes come at most, 4 GiB by default.
    */
-  downloadDir(path: string, to: string | URL, options?: { maxSize?: Size } & Cancellable): Promise<DownloadedDir>;
+  downloadDir(path: string, to: string | URL, options?: { maxSize?: Size; includeProtected?: boolean } & Cancellable): Promise<DownloadedDir>;
   /** Throws `LimitExceeded` if there are more entries than one answer holds. */
   list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
   stat(path: string): Promise<EntryInfo>;

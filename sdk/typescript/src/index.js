@@ -172,11 +172,11 @@ class Files {
     }
   }
 
-  async downloadDir(path, to, { maxSize = MAX_TREE, signal } = {}) {
+  async downloadDir(path, to, { maxSize = MAX_TREE, includeProtected = false, signal } = {}) {
     const [{ unpacked }, { localPath }] = await Promise.all([import("./unpack.js"), import("./local.js")]);
     const [target, bytes] = [localPath(to, "to"), sizeOf(maxSize, "maxSize")];
     if ((await this.stat(path)).type === "file") throw new RingfenceError(`${path} is a file`, "use `download`");
-    return await unpacked(this.archive(path, { signal }), target, bytes);
+    return await unpacked(this.archive(path, { signal }), target, bytes, { includeProtected });
   }
 
   async list(path = "/workspace", { depth = 1 } = {}) {

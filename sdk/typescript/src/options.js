@@ -35,7 +35,7 @@ export const OPTIONS = {
     extract: [2, "signal"],
     uploadDir: [2, "signal"],
     download: [2, "signal"],
-    downloadDir: [2, "maxSize", "signal"],
+    downloadDir: [2, "maxSize", "includeProtected", "signal"],
     list: [1, "depth"],
     watch: [1, "recursive", "signal"],
   },

@@ -2,7 +2,7 @@
 //
 // What comes out of a sandbox is hostile. It is unpacked into a new directory where nothing is but what came before: directories
 // and files by plain names first, links at the end, so that no name leads anywhere else. Links that could lead out of the tree are
-// left out.
+// left out, and so is what programs of this machine execute or obey.
 
 import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
@@ -11,6 +11,7 @@ import { dirname, join, resolve } from "node:path";
 
 import { IncompatibleServer, RingfenceError, ServerGone, printable } from "./errors.js";
 import { exists, taken } from "./local.js";
+import { Protection } from "./protection.js";
 
 /** Bounds of an archive; tests set others. */
 export const limits = { entries: 1_000_000 };
@@ -18,21 +19,23 @@ const MAX_DEPTH = 256;
 const MAX_EXTENDED = 16 * 2 ** 10;
 const BLOCK = 512;
 const SLASH = 47;
+/** Types of members: files, hard links, symbolic links, directories. */
+const KINDS = ["0", "1", "2", "5"];
 
 /** Makes a directory that must not exist of an archive. It has its name once it is complete: an error leaves nothing. */
-export async function unpacked(pieces, to, maxSize) {
+export async function unpacked(pieces, to, maxSize, { includeProtected = false } = {}) {
   try {
-    return await made(pieces, resolve(to), maxSize);
+    return await made(pieces, resolve(to), maxSize, includeProtected);
   } catch (error) {
     throw shownSafely(error);
   }
 }
 
-async function made(pieces, path, maxSize) {
+async function made(pieces, path, maxSize, includeProtected) {
   if (await exists(path)) throw taken(path);
   const temporary = join(dirname(path), `.ringfence-${randomBytes(8).toString("hex")}`);
   await mkdir(temporary, 0o700);
-  const unpacker = new Unpacker(temporary, maxSize);
+  const unpacker = new Unpacker(temporary, maxSize, includeProtected);
   try {
     for await (const piece of pieces) await unpacker.feed(piece);
     await unpacker.finish();
@@ -82,12 +85,17 @@ class Unpacker {
   #directories = new Set([""]);
   #links = [];
   #modes = [];
+  #protection;
+  // With all below: hard links elsewhere lead there, too.
+  #skipped = new Set();
+  #seen = 0;
   #isOver = false;
-  result = { entries: 0, bytes: 0, leftOut: [] };
+  result = { entries: 0, bytes: 0, leftOut: [], protected: [] };
 
-  constructor(root, maxSize) {
+  constructor(root, maxSize, includeProtected) {
     this.#root = root;
     this.#allowed = maxSize;
+    this.#protection = includeProtected ? undefined : new Protection();
   }
 
   async feed(piece) {
@@ -98,7 +106,7 @@ class Unpacker {
         rest = rest.subarray(content.length);
         this.#left -= content.length;
         if (this.#records) this.#records.push(Buffer.from(content));
-        else await written(this.#file, content);
+        else if (this.#file) await written(this.#file, content);
         if (this.#left === 0) await this.#endMember();
       } else if (this.#padding > 0) {
         const skipped = Math.min(this.#padding, rest.length);
@@ -169,11 +177,15 @@ class Unpacker {
 
   async #place(kind, names, mode, target) {
     const place = at(this.#root, names);
-    if (!this.#directories.has(key(names.slice(0, -1)))) throw malformed(`no directory came before ${joined(names)}`);
-    this.result.entries += 1;
-    if (this.result.entries > limits.entries) {
+    const parent = key(names.slice(0, -1));
+    if (!this.#directories.has(parent) && !this.#skipped.has(parent)) throw malformed(`no directory came before ${joined(names)}`);
+    this.#seen += 1;
+    if (this.#seen > limits.entries) {
       throw new RingfenceError(`the directory has more than ${limits.entries} entries`, "download those below it one by one");
     }
+    if (!KINDS.includes(kind)) throw malformed(`a member has the type ${kind}`);
+    if (this.#isSkipped(kind, names, parent, target)) return;
+    this.result.entries += 1;
     try {
       if (kind === "0") {
         const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
@@ -181,14 +193,26 @@ class Unpacker {
         this.result.bytes += this.#left;
       } else if (kind === "1") await link(at(this.#root, namesOf(target)), place);
       else if (kind === "2") this.#links.push([names, target]);
-      else if (kind === "5") {
+      else {
         await mkdir(place, mode | 0o700);
         this.#modes.push([names, mode]);
         this.#directories.add(key(names));
-      } else throw malformed(`a member has the type ${kind}`);
+      }
     } catch (error) {
       throw ["EEXIST", "ENOENT", "ENOTDIR"].includes(error.code) ? malformed(error.message) : error;
     }
+  }
+
+  /** Returns `true` for a protected entry and what is below it, which its name stands for. */
+  #isSkipped(kind, names, parent, target) {
+    if (!this.#protection) return false;
+    if (!this.#skipped.has(parent)) {
+      const isLinkThere = kind === "1" && this.#skipped.has(key(namesOf(target)));
+      if (!isLinkThere && !this.#protection.covers(names, parent)) return false;
+      this.result.protected.push(String(joined(names)));
+    }
+    this.#skipped.add(key(names));
+    return true;
   }
 
   /** Makes the links. Throws if the archive is not complete. */
@@ -204,6 +228,7 @@ class Unpacker {
         this.result.entries -= 1;
       }
     }
+    this.result.leftOut = [...this.result.leftOut, ...this.result.protected];
   }
 
   /** Takes the rights on directories that the sandbox's owner of them had not, now that all is there. */

@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { Client, IncompatibleServer, InvalidArguments, RingfenceError, Sandbox, ServerGone } from "ringfence";
 
 import { packed } from "../src/pack.js";
+import { endsProtected } from "../src/protection.js";
 import { limits, unpacked } from "../src/unpack.js";
 import { KEY, serverForFile } from "../testing/server.js";
 
@@ -63,7 +64,7 @@ for (const surface of ["socket", "tcp"]) {
         assert.equal(ran.stdout, "hi\ndeep/run\n");
         await sandbox.commands.run("cd new/copy; ln -s / out; ln -s deep/../.. up; mkfifo fifo; chmod 500 deep; rm hard; ln deep/run hard");
         const got = await sandbox.files.downloadDir("new/copy", join(root, "back"));
-        assert.deepEqual({ ...got, leftOut: got.leftOut.sort() }, { entries: 7, bytes: sent.bytes - 8, leftOut: ["out", "up"] });
+        assert.deepEqual({ ...got, leftOut: got.leftOut.sort() }, { entries: 7, bytes: sent.bytes - 8, leftOut: ["out", "up"], protected: [] });
         chmodSync(join(source, "deep"), 0o500);
         assert.deepEqual(shown(join(root, "back")), shown(source));
         assert.equal(lstatSync(join(root, "back/hard")).ino, lstatSync(join(root, "back/deep/run")).ino);
@@ -86,6 +87,40 @@ for (const surface of ["socket", "tcp"]) {
     }));
 }
 
+test("what programs of this machine obey is left out", () =>
+  inside(async (root) => {
+    const sandbox = await Sandbox.create({ socket: server.socket });
+    try {
+      const made = "mkdir -p d/a/.GIT/hooks d/bare/objects; cd d; echo x > a/.GIT/hooks/post-checkout; ln -s /bin .vscode; echo y > .envrc; touch kept a/m.pyc";
+      await sandbox.commands.run(`${made}; mkdir bare/refs; echo ref: x > bare/HEAD; echo z > bare/config`, { check: true });
+      const got = await sandbox.files.downloadDir("d", join(root, "got"));
+      const there = readdirSync(join(root, "got"), { recursive: true });
+      // The directory's order says what completes the repository.
+      const ofRepository = ["bare/HEAD", "bare/objects", "bare/refs"];
+      const protectedPaths = [".envrc", ".vscode", "a/.GIT", "a/m.pyc", ...ofRepository.filter((path) => !there.includes(path))].sort();
+      assert.deepEqual([got.protected.sort(), protectedPaths.length], [protectedPaths, 5]);
+      assert.deepEqual(got.leftOut.sort(), protectedPaths);
+      const kept = ["a", "bare", "bare/config", "kept", ...ofRepository.filter((path) => there.includes(path))];
+      assert.deepEqual([there.sort(), got.entries], [kept.sort(), kept.length]);
+      const asked = await sandbox.files.downloadDir("d", join(root, "whole"), { includeProtected: true });
+      assert.deepEqual([asked.leftOut, asked.protected], [[".vscode"], []]);
+      assert.equal(readFileSync(join(root, "whole/a/.GIT/hooks/post-checkout"), "latin1"), "x\n");
+      assert.equal(await sandbox.files.download("d/.envrc", join(root, ".envrc")), 2);
+    } finally {
+      await sandbox.kill();
+    }
+  }));
+
+test("names are compared as the server does", () => {
+  for (const [names, expected] of [
+    [".git|.gIt|.git. .|.g\u200cit|.g\xadit|\uff0e\uff47it|.g\u0131t|.v\u017fcode|.hus\u212ay|\u017fitecu\ufb06omize.py|GIT~1|git~12", true],
+    ["RINGFE~1.TOM|.git::$INDEX_ALLOCATION|.git\x01|tests/conftest.py|a.PTH.|.pth|__PyCache__|m.pyc|a/.rprofile|.mise", true],
+    ["git|.gitignore|a.git.txt|.git/x|notes~1.txt|~|a~|~1|\u65e5|conftest.txt|a.pth.txt|.venvs|a:b|\u017f|m.py", false],
+  ]) {
+    for (const name of names.split("|")) assert.equal(endsProtected(name.split("/").map((each) => Buffer.from(each))), expected, escape(name));
+  }
+});
+
 /** Returns a member of an archive. */
 function member(path, { kind = "0", target = "", content = "" } = {}) {
   const block = Buffer.alloc(512);
@@ -101,6 +136,15 @@ const END = Buffer.alloc(1024);
 const link = (path, target) => member(path, { kind: "2", target });
 const directory = (path) => member(path, { kind: "5" });
 const extended = (content) => member("extended", { kind: "x", content });
+
+test("what is below or linked to a protected name is left out", () =>
+  inside(async (root) => {
+    const members = [directory(".git"), directory(".git/d"), member(".git/d/f", { content: "x".repeat(600) })];
+    members.push(member("l", { kind: "1", target: ".git/d/f" }), link(".git/l", "/"), member("commondir", { content: "x" }), END);
+    const paths = [".git", "l", "commondir"];
+    assert.deepEqual(await unpack(Buffer.concat(members), root), { entries: 0, bytes: 0, leftOut: paths, protected: paths });
+    assert.deepEqual(readdirSync(join(root, "new")), []);
+  }));
 
 async function unpack(archive, root, size = archive.length) {
   const pieces = Array.from({ length: Math.ceil(archive.length / size) }, (_, at) => archive.subarray(at * size, (at + 1) * size));

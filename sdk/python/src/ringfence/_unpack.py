@@ -1,7 +1,8 @@
 """Unpacks a directory of a sandbox from its tar archive.
 
 What comes out of a sandbox is hostile. It is unpacked into a new directory where nothing is but what came before: directories and
-files by plain names first, links at the end, so that no name leads anywhere else. Links that could lead out of the tree are left out.
+files by plain names first, links at the end, so that no name leads anywhere else. Links that could lead out of the tree are left out,
+and so is what programs of this machine execute or obey.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tarfile import BLOCKSIZE
 from typing import AsyncIterator, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ._local import _exists
+from ._protection import Protection
 from .errors import IncompatibleServer, RingfenceError, ServerGone
 from .models import DownloadedDir
 
@@ -27,11 +29,14 @@ MAX_ENTRIES = 1_000_000
 MAX_DEPTH = 256
 MAX_EXTENDED = 16 << 10
 
+KINDS = (b"0", b"1", b"2", b"5")
+"""Types of members: files, hard links, symbolic links, directories."""
+
 
 @contextmanager
-def new_tree(path: str, max_size: int) -> Iterator[_NewTree]:
+def new_tree(path: str, max_size: int, include_protected: bool = False) -> Iterator[_NewTree]:
     """Makes a directory that must not exist of what is fed. It has its name once it is complete: an error leaves nothing."""
-    tree = _NewTree(path, max_size)
+    tree = _NewTree(path, max_size, include_protected)
     try:
         tree.begin()
         yield tree
@@ -42,9 +47,11 @@ def new_tree(path: str, max_size: int) -> Iterator[_NewTree]:
 
 
 @asynccontextmanager
-async def new_tree_on_threads(path: str, max_size: int) -> AsyncIterator[_NewTreeOnThreads]:
+async def new_tree_on_threads(
+    path: str, max_size: int, include_protected: bool = False
+) -> AsyncIterator[_NewTreeOnThreads]:
     """Does the same, and holds up no event loop."""
-    tree = _NewTree(path, max_size)
+    tree = _NewTree(path, max_size, include_protected)
     try:
         await asyncio.to_thread(tree.begin)
         yield _NewTreeOnThreads(tree)
@@ -58,10 +65,10 @@ async def new_tree_on_threads(path: str, max_size: int) -> AsyncIterator[_NewTre
 class _NewTree:
     """A directory that is being made. A cancelled task's thread may be at work in it when it is discarded: there is a lock."""
 
-    def __init__(self, path: str, max_size: int) -> None:
+    def __init__(self, path: str, max_size: int, include_protected: bool) -> None:
         self._path = os.path.abspath(path)
         self._temporary = os.path.join(os.path.dirname(self._path), f".ringfence-{secrets.token_hex(8)}")
-        self._unpacker = Unpacker(self._temporary, max_size)
+        self._unpacker = Unpacker(self._temporary, max_size, include_protected)
         self._lock = threading.Lock()
         self._is_made = self._is_over = False
 
@@ -126,7 +133,7 @@ def _publish(temporary: str, path: str) -> None:
 class Unpacker:
     """Reads the form of tar that sandboxes write, from pieces of any size."""
 
-    def __init__(self, root: str, max_size: int) -> None:
+    def __init__(self, root: str, max_size: int, include_protected: bool = False) -> None:
         self._root = os.fsencode(root)
         self._allowed = max_size
         self._counted = 0
@@ -141,9 +148,13 @@ class Unpacker:
         self._directories: Set[bytes] = {b""}
         self._links: List[Tuple[List[bytes], bytes]] = []
         self._modes: List[Tuple[List[bytes], int]] = []
+        self._protection = None if include_protected else Protection()
+        # With all below: hard links elsewhere lead there, too.
+        self._skipped: Set[bytes] = set()
+        self._protected: List[str] = []
         self._over = False
         self.result = DownloadedDir()
-        self._entries = self._bytes = 0
+        self._seen = self._entries = self._bytes = 0
 
     def feed(self, piece: bytes) -> None:
         self._pending += piece
@@ -229,11 +240,17 @@ class Unpacker:
 
     def _place(self, kind: bytes, names: List[bytes], mode: int, target: bytes) -> None:
         place, shown = self._at(names), os.fsdecode(b"/".join(names))
-        if b"/".join(names[:-1]) not in self._directories:
+        parent = b"/".join(names[:-1])
+        if parent not in self._directories and parent not in self._skipped:
             raise _malformed(f"no directory came before {shown!r}")
-        self._entries += 1
-        if self._entries > MAX_ENTRIES:
+        self._seen += 1
+        if self._seen > MAX_ENTRIES:
             raise RingfenceError(f"the directory has more than {MAX_ENTRIES} entries", "download those below it one by one")
+        if kind not in KINDS:
+            raise _malformed(f"a member has the type {kind!r}")
+        if self._is_skipped(kind, names, target):
+            return
+        self._entries += 1
         try:
             if kind == b"0":
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -243,14 +260,24 @@ class Unpacker:
                 os.link(self._at(_names(target)), place, follow_symlinks=False)
             elif kind == b"2":
                 self._links.append((names, target))
-            elif kind == b"5":
+            else:
                 os.mkdir(place, mode | 0o700)
                 self._modes.append((names, mode))
                 self._directories.add(b"/".join(names))
-            else:
-                raise _malformed(f"a member has the type {kind!r}")
         except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
             raise _malformed(f"{shown!r}: {error.strerror}") from error
+
+    def _is_skipped(self, kind: bytes, names: List[bytes], target: bytes) -> bool:
+        """Returns `True` for a protected entry and what is below it, which its name stands for."""
+        if self._protection is None:
+            return False
+        if b"/".join(names[:-1]) not in self._skipped:
+            is_link_there = kind == b"1" and b"/".join(_names(target)) in self._skipped
+            if not is_link_there and not self._protection.covers(names):
+                return False
+            self._protected.append(os.fsdecode(b"/".join(names)))
+        self._skipped.add(b"/".join(names))
+        return True
 
     def _at(self, names: List[bytes]) -> bytes:
         return os.path.join(self._root, *names)
@@ -268,7 +295,8 @@ class Unpacker:
                 os.symlink(target, place)
             else:
                 left_out.append(shown)
-        self.result = DownloadedDir(self._entries - len(left_out), self._bytes, left_out)
+        entries = self._entries - len(left_out)
+        self.result = DownloadedDir(entries, self._bytes, left_out + self._protected, self._protected)
 
     def restrict(self, path: str) -> None:
         """Takes the rights on directories that the sandbox's owner of them had not, now that all is there."""

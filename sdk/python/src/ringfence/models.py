@@ -212,7 +212,9 @@ class DownloadedDir:
     entries: int = 0
     bytes: int = 0
     left_out: List[str] = field(default_factory=list)
-    """Symbolic links that could lead out of the directory."""
+    """Paths that were not copied: symbolic links that could lead out of the directory, and `protected`."""
+    protected: List[str] = field(default_factory=list)
+    """Those that programs of this machine execute or obey, such as `.git`, with all below, and other hard links to such files."""
 
 
 @dataclass(frozen=True)

@@ -84,11 +84,14 @@ class AsyncFiles:
         """
         return build(UploadedDir, await self.extract(path, packed(path_text(source, "source"))))
 
-    async def download_dir(self, path: StrPath, to: StrPath, *, max_size: Union[int, str] = MAX_SIZE) -> DownloadedDir:
+    async def download_dir(
+        self, path: StrPath, to: StrPath, *, max_size: Union[int, str] = MAX_SIZE, include_protected: bool = False
+    ) -> DownloadedDir:
         """Copies a directory to a local one, which must not exist.
 
         The local directory is made once all is there. A sandbox's programs wrote what it has: look at it before a program of yours
-        acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is missing: FIFOs,
+        acts on it. Left out, and named, are links that could lead out of it and, without `include_protected`, what programs of this
+        machine execute or obey, such as `.git`, `.envrc`, `.vscode` and `__pycache__`. What the sandbox cannot archive is missing: FIFOs,
         sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in zeros.
         `max_size` bytes come at most.
         """
@@ -96,8 +99,8 @@ class AsyncFiles:
         if (await self.stat(path)).type == "file":
             raise RingfenceError(f"{path} is a file", "use `download`")
         async with self.archive(path) as pieces:
-            # sync: with new_tree(to, max_size) as tree:
-            async with new_tree_on_threads(to, max_size) as tree:  # async
+            # sync: with new_tree(to, max_size, include_protected) as tree:
+            async with new_tree_on_threads(to, max_size, include_protected) as tree:  # async
                 async for piece in pieces:
                     await tree.feed(piece)
         return tree.result
