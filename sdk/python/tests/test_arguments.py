@@ -57,6 +57,12 @@ def test_leaving_a_block_ends_its_sandbox(client: Client, server: Server) -> Non
 
     for work in (Sandbox.close, Sandbox.kill, closed, closed_and_killed, nested):
         assert left(work) and Sandbox.list(client=client) == []
+    with pytest.raises(RingfenceError, match="the sandbox .* has ended.*leaving the `with`"):
+        left(lambda _: None).run_code("1")
+    with Sandbox(socket=server.socket) as sandbox:
+        sandbox.close()
+        with pytest.raises(RingfenceError, match="connections of the sandbox .* are closed.*`Sandbox.connect`"):
+            sandbox.run_code("1")
     with Client(socket=server.socket) as other, Sandbox(client=other):
         other.close()
     assert Sandbox.list(client=client) == []

@@ -41,7 +41,7 @@ def test_a_paused_sandbox_refuses_until_it_is_resumed(sandbox: Sandbox) -> None:
         lambda: sandbox.fork(),
         lambda: sandbox.snapshot(),
     ):
-        with pytest.raises(Conflict, match="is paused.*resume it first"):
+        with pytest.raises(Conflict, match=r"is paused \(hint: resume it first: `sandbox.resume\(\)`\)"):
             refused()
     assert sandbox.get_info().state == "paused"
     assert sandbox.resume().state == "running"

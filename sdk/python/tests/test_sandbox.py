@@ -225,9 +225,11 @@ def test_handles(sandbox: Sandbox) -> None:
     again.send_stdin(io.BytesIO(b"two\n"), end=True)
     assert cat.wait().stdout == "one\ntwo\n"
     outputs.close()
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match=r"start another with `stdin=True`"):
         cat.send_stdin("late")
     sleeper = sandbox.commands.start(["sleep", "600"])
+    with pytest.raises(Conflict, match=r"start a process with `stdin=True`"):
+        sleeper.send_stdin("none")
     assert sleeper.pid in [each.pid for each in sandbox.commands.list()]
     assert sandbox.commands.kill(sleeper.pid) and not sandbox.commands.kill(sleeper.pid)
     assert sleeper.wait().outcome == "cancelled"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from .errors import ApiError, Conflict, InvalidArguments, LimitExceeded, NotFound, RingfenceError
+from .errors import ApiError, Conflict, InvalidArguments, LimitExceeded, NotFound, RingfenceError, escaped
 from .models import CommandResult
 
 TIMED_OUT = 124
@@ -44,7 +44,7 @@ def exit_status(result: CommandResult) -> int:
     Raises if the end says nothing about the program: another caller ended it, or its end is unknown.
     """
     if result.outcome in ("unknown", "cancelled"):
-        raise RingfenceError(f"the end of the command is {result.outcome}: {result.error or 'something else ended it'}")
+        raise RingfenceError(f"the end of the command is {result.outcome}: {escaped(result.error or 'something else ended it')}")
     if result.outcome == "timed_out":
         return TIMED_OUT
     return result.exit_code if result.exit_code >= 0 else 128 - result.exit_code

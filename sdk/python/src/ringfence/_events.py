@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import codecs
-import json
 from typing import Any, Dict, Iterator, List, NamedTuple
 
+from ._json import parsed
 from .errors import IncompatibleServer
 
 MAX_EVENT = 64 << 20
@@ -60,7 +60,7 @@ class EventDecoder:
                     data.append(value)
             if data:
                 try:
-                    yield Event(name, json.loads(b"\n".join(data)))
+                    yield Event(name, parsed(b"\n".join(data)))
                 except ValueError as error:
                     raise IncompatibleServer(f"the data of an event are not JSON: {error}") from error
 
@@ -78,7 +78,7 @@ class LineDecoder:
         for line in lines:
             if line.strip():
                 try:
-                    yield json.loads(line)
+                    yield parsed(line)
                 except ValueError as error:
                     raise IncompatibleServer(f"a line is not JSON: {error}") from error
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, Optional, Type
+
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that a terminal obeys, that turn or break a line, or that no encoding has."""
+
+_CONTROL_IN_LINES = re.compile(_CONTROL.pattern.replace("\0-\x1f", "\0-\t\x0b-\x1f"))
+
+
+def escaped(text: str, pattern: "re.Pattern[str]" = _CONTROL) -> str:
+    """Returns a text from elsewhere on one line, with escapes such as `\\x1b` for control characters."""
+    return pattern.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class RingfenceError(Exception):
     """Base of all exceptions of this package."""
 
     def __init__(self, message: str, hint: str = "") -> None:
+        # Names and other libraries' errors can be anybody's words, too. The log of a server has lines.
+        message, hint = escaped(message, _CONTROL_IN_LINES), escaped(hint, _CONTROL_IN_LINES)
         super().__init__(f"{message} (hint: {hint})" if hint else message)
         self.message = message
         self.hint = hint
@@ -181,6 +194,23 @@ def _last_line(output: str) -> str:
     return f": {line}" if len(line) <= MAX_LINE else f": …{line[-MAX_LINE:]}"
 
 
+_OWN_WORDS = (
+    (r"^GET /openapi\.json describes the body$", ""),
+    (r'"stdin": true', "stdin=True"),
+    (r"`ringfence sandbox resume [^`]*`, or POST \S+/resume", "`sandbox.resume()`"),
+    (r"GET /v1/approvals lists", "`client.approvals.list()` lists"),
+    (r"GET /v1/runs lists", "`client.runs.list()` lists"),
+    (r"GET /v1/audit/verify has answered", "`client.audit.verify()` has returned"),
+)
+"""Parts of hints that speak of HTTP or the command line, and what this package has in their place."""
+
+
+def _own_hint(hint: str) -> str:
+    for pattern, replacement in _OWN_WORDS:
+        hint = re.sub(pattern, replacement, hint)
+    return hint
+
+
 def of_body(
     body: Any, status: int, request_id: Optional[str] = None, retry_after: Optional[float] = None
 ) -> RingfenceError:
@@ -193,8 +223,8 @@ def of_body(
         )
     kind = error["type"]
     # Callers of functions see no body.
-    message = str(error.get("message", "")).removeprefix("the body does not match the schema: ")
-    hint = str(error.get("hint", "")).removeprefix("GET /openapi.json describes the body")
+    message = _text(error, "message").removeprefix("the body does not match the schema: ")
+    hint = _own_hint(_text(error, "hint"))
     return BY_TYPE.get(kind, ApiError)(
         message,
         hint,
@@ -203,3 +233,8 @@ def of_body(
         request_id=request_id,
         retry_after=retry_after,
     )
+
+
+def _text(error: Dict[str, Any], name: str) -> str:
+    value = error.get(name)
+    return escaped(value) if isinstance(value, str) else ""

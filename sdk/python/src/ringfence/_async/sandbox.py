@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio  # async
 import os
 from contextlib import asynccontextmanager
-from typing import Any, AsyncIterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, AsyncIterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .._arguments import StrPath, check_callbacks, check_known, language_of, named, texts, unexpected
 from .._blocks import OnlyAsync, log_not_ended  # async
@@ -73,6 +73,7 @@ class AsyncSandbox(OnlyAsync):  # async
     """
 
     _plain_name = "Sandbox"
+    _is_over = False
 
     def __init__(
         self,
@@ -250,7 +251,14 @@ class AsyncSandbox(OnlyAsync):  # async
 
     async def _close_client(self) -> None:
         if self._owns_client:
+            if self._id is not None:
+                self._client._transport.why_closed = self._why_closed()
             await self._client.aclose()
+
+    def _why_closed(self) -> Tuple[str, str]:
+        if self._is_over:
+            return f"the sandbox {self._id} has ended", "create another one: leaving the `with` removes a sandbox"
+        return f"the connections of the sandbox {self._id} are closed", "`AsyncSandbox.connect` opens others"
 
     async def kill(self) -> bool:
         """Ends the sandbox with everything in it, also after `close`. Returns `False` if it is gone."""
@@ -258,7 +266,9 @@ class AsyncSandbox(OnlyAsync):  # async
         client = self._client._another() if closed else self._client
         try:
             await client._transport.json("DELETE", path)
+            self._is_over = True
         except NotFound:
+            self._is_over = True
             return False
         finally:
             if closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import Any, Iterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, Iterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .._arguments import StrPath, check_callbacks, check_known, language_of, named, texts, unexpected
 from .._blocks import OnlyPlain, log_not_ended
@@ -71,6 +71,7 @@ class Sandbox(OnlyPlain):
     """
 
     _plain_name = "Sandbox"
+    _is_over = False
 
     def __init__(
         self,
@@ -246,7 +247,14 @@ class Sandbox(OnlyPlain):
 
     def _close_client(self) -> None:
         if self._owns_client:
+            if self._id is not None:
+                self._client._transport.why_closed = self._why_closed()
             self._client.close()
+
+    def _why_closed(self) -> Tuple[str, str]:
+        if self._is_over:
+            return f"the sandbox {self._id} has ended", "create another one: leaving the `with` removes a sandbox"
+        return f"the connections of the sandbox {self._id} are closed", "`Sandbox.connect` opens others"
 
     def kill(self) -> bool:
         """Ends the sandbox with everything in it, also after `close`. Returns `False` if it is gone."""
@@ -254,7 +262,9 @@ class Sandbox(OnlyPlain):
         client = self._client._another() if closed else self._client
         try:
             client._transport.json("DELETE", path)
+            self._is_over = True
         except NotFound:
+            self._is_over = True
             return False
         finally:
             if closed:

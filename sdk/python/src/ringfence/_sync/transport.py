@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
 import time
@@ -16,6 +15,7 @@ import httpcore
 from .. import _server
 from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
+from .._json import parsed
 from .._proxy import proxy_of
 from .._request import RequestBuilder
 from .._refused import explain_unauthenticated, is_wrong_scheme, wrong_scheme_message
@@ -53,10 +53,11 @@ class Transport:
         self._pool: Optional[httpcore.ConnectionPool] = None
         self._process = os.getpid()
         self._closed = False
+        self.why_closed = ("the client is closed", "create another one")
 
     def _connections(self) -> httpcore.ConnectionPool:
         if self._closed:
-            raise RingfenceError("the client is closed", "create another one")
+            raise RingfenceError(*self.why_closed)
         # After a fork, two processes would read from the same connections.
         if self._pool is None or self._process != os.getpid():
             self._find_server()
@@ -116,7 +117,7 @@ class Transport:
             except RingfenceError as error:
                 pause(retries, error)
         try:
-            return json.loads(body)
+            return parsed(body)
         except ValueError as error:
             raise IncompatibleServer(f"the answer is not JSON: {error}") from error
 
@@ -261,7 +262,7 @@ def gone(error: Exception) -> ServerGone:
 
 def refusal(address: Address, response: httpcore.Response, body: bytes, method: str, path: str) -> RingfenceError:
     try:
-        value = json.loads(body)
+        value = parsed(body)
     except ValueError:
         value = None
     headers = {name.lower(): value.decode("latin-1") for name, value in response.headers}
