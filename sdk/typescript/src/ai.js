@@ -4,7 +4,7 @@ import { tool } from "ai";
 import { z } from "zod";
 
 import { sizeOf, unexpected } from "./arguments.js";
-import { InvalidArguments, NotFound, RingfenceError } from "./errors.js";
+import { InvalidArguments, NotFound, RingfenceError, escaped } from "./errors.js";
 import { checkOptions } from "./options.js";
 import { absolute as placed } from "./paths.js";
 
@@ -105,7 +105,7 @@ export function sandboxFailed({ steps }) {
 /** Returns the exit status as a shell has it: 128 + N after the signal N. */
 function exitStatus({ outcome, error, exitCode }) {
   if (outcome === "unknown" || outcome === "cancelled") {
-    throw new RingfenceError(`the end of the command is ${outcome}: ${error ?? "something else ended it"}`);
+    throw new RingfenceError(`the end of the command is ${outcome}: ${escaped(error ?? "something else ended it")}`);
   }
   if (outcome === "timed_out") return TIMED_OUT;
   return exitCode >= 0 ? exitCode : 128 - exitCode;

@@ -1,7 +1,24 @@
 // Errors. A program that fails is none of them: its result says how it ended.
 
+/** Characters that a terminal obeys, that turn or break a line, or that no encoding has. */
+const CONTROL = /[\p{Cc}\u2028-\u202e\u2066-\u2069\p{Cs}]/gu;
+
+const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+function escapeOf(character) {
+  const digits = character.charCodeAt(0).toString(16);
+  return SHORT[character] ?? (digits.length > 2 ? `\\u${digits}` : `\\x${digits.padStart(2, "0")}`);
+}
+
+/** Returns a text from elsewhere on one line, with escapes such as `\x1b` for control characters. */
+export const escaped = (text) => text.replace(CONTROL, escapeOf);
+
+// Names and other libraries' errors can be anybody's words, too. The log of a server has lines.
+const escapedLines = (text) => String(text).split("\n").map(escaped).join("\n");
+
 export class RingfenceError extends Error {
   constructor(message, hint = "", options = {}) {
+    [message, hint] = [escapedLines(message), escapedLines(hint)];
     super(hint ? `${message} (hint: ${hint})` : message, options);
     this.name = new.target.name;
     this.hint = hint;
@@ -81,6 +98,20 @@ export const BY_TYPE = {
   approval_timeout: ApprovalTimeout,
 };
 
+/** Parts of hints that speak of HTTP or the command line, and what this package has in their place. */
+const OWN_WORDS = [
+  [/^GET \/openapi\.json describes the body$/, ""],
+  [/"stdin": true/, "stdin: true"],
+  [/`ringfence sandbox resume [^`]*`, or POST \S+\/resume/, "`sandbox.resume()`"],
+  [/GET \/v1\/approvals lists/, "`client.approvals.list()` lists"],
+  [/GET \/v1\/runs lists/, "`client.runs.list()` lists"],
+  [/GET \/v1\/audit\/verify has answered/, "`client.audit.verify()` has returned"],
+];
+
+const ownHint = (hint) => OWN_WORDS.reduce((text, [pattern, own]) => text.replace(pattern, own), hint);
+
+const textOf = (value) => (typeof value === "string" ? escaped(value) : "");
+
 /** Returns the error for `{"error": {"type", "message", "hint"}}`. */
 export function ofBody(body, facts = {}) {
   const error = body?.error;
@@ -92,9 +123,8 @@ export function ofBody(body, facts = {}) {
   }
   const kind = Object.hasOwn(BY_TYPE, error.type) ? BY_TYPE[error.type] : ApiError;
   // Callers of functions see no body: a member of one is named as their option is. What is below it has names of their own.
-  const message = String(error.message ?? "").replace(/^the body does not match the schema: (`[^`.[]*)?/, (_, member = "") =>
+  const message = textOf(error.message).replace(/^the body does not match the schema: (`[^`.[]*)?/, (_, member = "") =>
     member.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase()),
   );
-  const hint = error.hint === "GET /openapi.json describes the body" ? "" : String(error.hint ?? "");
-  return new kind(error.type, message, hint, facts);
+  return new kind(error.type, message, ownHint(textOf(error.hint)), facts);
 }

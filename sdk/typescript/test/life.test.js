@@ -37,7 +37,7 @@ both("a paused sandbox refuses until it is resumed", async (sandbox, _, context)
     () => sandbox.fork(),
     () => sandbox.snapshot(),
   ]) {
-    await assert.rejects(refused, (error) => error instanceof Conflict && /is paused/.test(error.message));
+    await assert.rejects(refused, (error) => error instanceof Conflict && /is paused \(hint: resume it first: `sandbox.resume\(\)`\)/.test(error.message));
   }
   assert.equal((await sandbox.resume()).state, "running");
   assert.equal((await sandbox.runCode("kept")).text, "1");

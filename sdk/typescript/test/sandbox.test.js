@@ -115,8 +115,9 @@ both("commands", async (sandbox) => {
   }
   await (await sandbox.commands.connect(cat.pid)).sendStdin("two\n", { end: true });
   assert.equal((await cat.wait()).stdout, "one\ntwo\n");
-  await assert.rejects(cat.sendStdin("late"), Conflict);
+  await assert.rejects(cat.sendStdin("late"), (error) => error instanceof Conflict && error.hint === "start another with `stdin: true`");
   const sleeper = await sandbox.commands.start(["sleep", "600"]);
+  await assert.rejects(sleeper.sendStdin("none"), (error) => error.hint.startsWith("start a process with `stdin: true`"));
   assert.deepEqual([await sleeper.kill(), await sandbox.commands.kill(sleeper.pid)], [true, false]);
   assert.equal((await sleeper.wait()).outcome, "cancelled");
   const pty = await sandbox.pty.create({ command: ["sh"], columns: 91, rows: 17 });
