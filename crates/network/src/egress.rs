@@ -8,6 +8,7 @@ pub mod outlet;
 mod own;
 pub mod proxy;
 mod resolver;
+mod rules;
 
 #[cfg(test)]
 mod tests;
@@ -18,11 +19,14 @@ pub use outlet::{NetworkSettings, Outlet};
 pub use resolver::Resolver;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_policy::{EgressPolicy, Host, Refusal};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
+
+use rules::{Destination, Rules, check_address};
 
 /// Limit of addresses per host that are tried. All of them are checked.
 const MAX_TRIED: usize = 4;
@@ -30,7 +34,7 @@ const MAX_TRIED: usize = 4;
 /// A connector for hosts and addresses that a policy allows.
 #[derive(Debug)]
 pub struct Guard {
-    policy: EgressPolicy,
+    rules: Rules,
     resolver: Resolver,
 }
 
@@ -75,7 +79,16 @@ impl ConnectError {
 impl Guard {
     /// Creates a guard for `policy`.
     pub fn new(policy: EgressPolicy, resolver: Resolver) -> Self {
-        Self { policy, resolver }
+        Self {
+            rules: Rules::new(policy),
+            resolver,
+        }
+    }
+
+    /// Replaces the policy. Connections that the new one denies are closed before this returns; those that are being made are
+    /// judged by it, too.
+    pub fn replace(&self, policy: EgressPolicy) {
+        self.rules.replace(policy);
     }
 
     /// Connects to `host` at `port`, and records every attempt in the log, which counts the bytes of the connection, too.
@@ -93,19 +106,27 @@ impl Guard {
         deadline: Instant,
         log: &AttemptLog,
     ) -> Result<Connection, ConnectError> {
-        let addresses = match self.look_up(host, port, deadline).await {
+        let policy = self.rules.policy();
+        let addresses = match self.look_up(&policy, host, port, deadline).await {
             Ok(addresses) => addresses,
             Err(error) => {
                 log.record(host, port, None, error.verdict());
                 return Err(error);
             }
         };
-        self.check(host, port, &addresses, log)?;
-        dial(host, port, &addresses, deadline, log).await
+        check(&policy, host, port, &addresses, log)?;
+        let target = Target { host, port, deadline };
+        self.dial(&policy, target, &addresses, log).await
     }
 
-    async fn look_up(&self, host: &Host, port: u16, deadline: Instant) -> Result<Vec<IpAddr>, ConnectError> {
-        self.policy.check_host(host, port)?;
+    async fn look_up(
+        &self,
+        policy: &EgressPolicy,
+        host: &Host,
+        port: u16,
+        deadline: Instant,
+    ) -> Result<Vec<IpAddr>, ConnectError> {
+        policy.check_host(host, port)?;
         let name = match host {
             Host::Address(address) => return Ok(vec![*address]),
             Host::Name(name) => name,
@@ -118,59 +139,81 @@ impl Guard {
         Ok(found)
     }
 
-    /// Denies the host for a single denied address: an honest response does not mix public and private
-    /// addresses, and a hostile one relies on us trying them in turn.
-    fn check(
+    /// Tries the addresses in turn; each gets an equal share of the remaining time.
+    async fn dial(
         &self,
-        host: &Host,
-        port: u16,
+        policy: &Arc<EgressPolicy>,
+        target: Target<'_>,
         addresses: &[IpAddr],
         log: &AttemptLog,
-    ) -> Result<(), ConnectError> {
-        for address in addresses {
-            if let Err(refusal) = self.check_one(host, *address) {
-                log.record(host, port, Some(*address), Verdict::Refused(refusal.clone()));
-                return Err(ConnectError::Refused(refusal));
-            }
+    ) -> Result<Connection, ConnectError> {
+        let Target { host, port, deadline } = target;
+        let mut waiting = addresses.len().min(MAX_TRIED);
+        for address in addresses.iter().take(MAX_TRIED) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(waiting).unwrap_or(u32::MAX);
+            waiting = waiting.saturating_sub(1).max(1);
+            let connection = timeout(share, TcpStream::connect(SocketAddr::new(*address, port))).await;
+            let verdict = match connection {
+                Ok(Ok(stream)) => {
+                    let connection = log.counted(stream);
+                    let admitted = self.admit(policy, target, *address, &connection);
+                    let verdict = admitted
+                        .as_ref()
+                        .map_or_else(ConnectError::verdict, |()| Verdict::Connected);
+                    log.record(host, port, Some(*address), verdict);
+                    return admitted.map(|()| connection);
+                }
+                Ok(Err(_)) => Verdict::Unreachable,
+                Err(_) => Verdict::TimedOut,
+            };
+            log.record(host, port, Some(*address), verdict);
         }
-        Ok(())
+        if Instant::now() >= deadline {
+            return Err(ConnectError::TimedOut(host.clone()));
+        }
+        Err(ConnectError::Unreachable(host.clone(), port))
     }
 
-    fn check_one(&self, host: &Host, address: IpAddr) -> Result<(), Refusal> {
-        self.policy.check_address(host, address)?;
-        if own::is_own(address) {
-            self.policy.check_own_address(host, address)?;
-        }
-        Ok(())
+    /// Adds a connection that was made under `policy`, unless other rules that deny it hold by now.
+    fn admit(
+        &self,
+        policy: &Arc<EgressPolicy>,
+        target: Target<'_>,
+        address: IpAddr,
+        connection: &Connection,
+    ) -> Result<(), ConnectError> {
+        let to = Destination {
+            host: target.host.clone(),
+            port: target.port,
+            address,
+        };
+        Ok(self.rules.admit(policy, to, connection.wire())?)
     }
 }
 
-/// Tries the addresses in turn; each gets an equal share of the remaining time.
-async fn dial(
+/// A host to connect to.
+#[derive(Debug, Clone, Copy)]
+struct Target<'a> {
+    host: &'a Host,
+    port: u16,
+    deadline: Instant,
+}
+
+/// Denies the host for a single denied address: an honest response does not mix public and private
+/// addresses, and a hostile one relies on us trying them in turn.
+fn check(
+    policy: &EgressPolicy,
     host: &Host,
     port: u16,
     addresses: &[IpAddr],
-    deadline: Instant,
     log: &AttemptLog,
-) -> Result<Connection, ConnectError> {
-    let mut waiting = addresses.len().min(MAX_TRIED);
-    for address in addresses.iter().take(MAX_TRIED) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(waiting).unwrap_or(u32::MAX);
-        waiting = waiting.saturating_sub(1).max(1);
-        let connection = timeout(share, TcpStream::connect(SocketAddr::new(*address, port))).await;
-        let verdict = match connection {
-            Ok(Ok(stream)) => {
-                log.record(host, port, Some(*address), Verdict::Connected);
-                return Ok(log.counted(stream));
-            }
-            Ok(Err(_)) => Verdict::Unreachable,
-            Err(_) => Verdict::TimedOut,
-        };
-        log.record(host, port, Some(*address), verdict);
+) -> Result<(), ConnectError> {
+    for address in addresses {
+        if let Err(refusal) = check_address(policy, host, *address) {
+            log.record(host, port, Some(*address), Verdict::Refused(refusal.clone()));
+            return Err(ConnectError::Refused(refusal));
+        }
     }
-    if Instant::now() >= deadline {
-        return Err(ConnectError::TimedOut(host.clone()));
-    }
-    Err(ConnectError::Unreachable(host.clone(), port))
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfence_policy::{EgressFacts, EgressPolicy, EnvName};
 use serde::{Serialize, Serializer};
@@ -63,6 +64,7 @@ impl fmt::Debug for NetworkSettings {
 pub struct Outlet {
     proxy: Arc<Proxy>,
     log: Arc<AttemptLog>,
+    has_led: Arc<AtomicBool>,
 }
 
 impl Outlet {
@@ -73,7 +75,21 @@ impl Outlet {
         Self {
             proxy: Arc::new(proxy),
             log: Arc::default(),
+            has_led: Arc::new(AtomicBool::new(!policy.allowed.is_empty())),
         }
+    }
+
+    /// Replaces the policy. Connections that the new one denies are closed before this returns.
+    pub fn replace(&self, policy: &EgressPolicy) {
+        self.has_led
+            .fetch_or(!policy.allowed.is_empty(), Ordering::AcqRel);
+        self.proxy.replace(policy.clone());
+    }
+
+    /// Returns `true` if it leads to a host, or did. Before, guests are told of no proxy: it would be in the way from program to
+    /// program. After it, its refusals say more than a proxy that is not there.
+    pub fn has_led(&self) -> bool {
+        self.has_led.load(Ordering::Acquire)
     }
 
     /// Accepts and serves connections until dropped.

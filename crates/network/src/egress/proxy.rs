@@ -26,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use ringfence_policy::EgressPolicy;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -84,6 +85,11 @@ impl Proxy {
             injections,
             patience: Timeouts::USUAL,
         }
+    }
+
+    /// Replaces the policy; see [`Guard::replace`].
+    pub fn replace(&self, policy: EgressPolicy) {
+        self.guard.replace(policy);
     }
 
     /// Sets the timeouts.

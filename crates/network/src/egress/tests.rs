@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
@@ -224,4 +225,63 @@ async fn looks_names_up_as_the_system_does() {
         .await
         .unwrap();
     assert!(visited(listener));
+}
+
+#[tokio::test]
+async fn new_rules_close_what_they_deny_and_judge_what_is_being_made() {
+    let (listener, port) = listener().await;
+    let replaced = Arc::new(OnceLock::<Arc<Guard>>::new());
+    let late = Arc::clone(&replaced);
+    let allow = move |names: &[&str]| EgressPolicy {
+        allowed: names
+            .iter()
+            .map(|name| format!("{name}:{port}").parse().unwrap())
+            .collect(),
+        private_networks: vec!["127.0.0.0/8".parse().unwrap()],
+    };
+    // Whoever resolves this name has the rules replaced before the answer.
+    let names = Resolver::fixed(move |name| {
+        if let ("late.test", Some(guard)) = (name.as_str(), late.get()) {
+            guard.replace(allow(&["kept.test"]));
+        }
+        vec![LOCAL]
+    });
+    let guard = Arc::new(Guard::new(allow(&["kept.test", "cut.test", "late.test"]), names));
+    replaced.set(Arc::clone(&guard)).unwrap();
+    let log = AttemptLog::default();
+    let connect = async |name: &str| guard.connect(&host(name), port, soon(), &log).await;
+    let (mut kept, mut cut) = (
+        connect("kept.test").await.unwrap(),
+        connect("cut.test").await.unwrap(),
+    );
+    let (mut of_kept, _) = listener.accept().await.unwrap();
+    let (mut of_cut, _) = listener.accept().await.unwrap();
+    // Its first half has been received, and its reader waits for the second.
+    of_cut.write_all(b"half").await.unwrap();
+    cut.read_exact(&mut [0; 4]).await.unwrap();
+    let mut byte = [0];
+    let (ended, refused) = tokio::join!(cut.read(&mut byte), connect("late.test"));
+    assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionAborted);
+    assert_eq!(
+        cut.write(b"x").await.unwrap_err().kind(),
+        std::io::ErrorKind::ConnectionAborted
+    );
+    assert_eq!(of_cut.read(&mut byte).await.unwrap(), 0);
+    // It was made, and nothing was sent on it.
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(refused, ConnectError::Refused(Refusal::Host { .. })),
+        "{refused}"
+    );
+    let (mut of_late, _) = listener.accept().await.unwrap();
+    assert_eq!(of_late.read(&mut byte).await.unwrap(), 0);
+    connect("cut.test").await.unwrap_err();
+    // What is still allowed goes on.
+    kept.write_all(b"k").await.unwrap();
+    of_kept.read_exact(&mut byte).await.unwrap();
+    of_kept.write_all(b"k").await.unwrap();
+    kept.read_exact(&mut byte).await.unwrap();
+    guard.replace(allow(&["cut.test"]));
+    connect("cut.test").await.unwrap();
+    assert_eq!(of_kept.read(&mut byte).await.unwrap(), 0);
 }

@@ -425,3 +425,37 @@ async fn a_credential_reaches_its_host_and_never_the_guest() {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(plain.requests().iter().all(|heard| !heard.contains("s3cr3t")));
 }
+
+/// Whoever had half of an answer must not take it for the whole.
+#[tokio::test]
+async fn new_rules_end_tunnels_and_answers_that_are_under_way() {
+    let endless = Server::start(|_| Reply::Endless("HTTP/1.1 200 OK\r\n\r\n", "more")).await;
+    let silent = Server::start(|_| Reply::Silence).await;
+    for (port, connect) in [(endless.port, false), (silent.port, true)] {
+        let proxy = proxy(port);
+        let (ended, log) = talk(&proxy, async |mut guest: DuplexStream| {
+            let (head, first) = match connect {
+                false => (get("a.ok.test", port), Vec::new()),
+                true => (
+                    format!("CONNECT a.ok.test:{port} HTTP/1.1\r\nHost: a.ok.test:{port}\r\n\r\n"),
+                    hello("a.ok.test"),
+                ),
+            };
+            guest.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = vec![0; 12];
+            guest.read_exact(&mut answer).await.unwrap();
+            assert_eq!(answer, b"HTTP/1.1 200");
+            guest.write_all(&first).await.unwrap();
+            proxy.replace(EgressPolicy::default());
+            let mut rest = Vec::new();
+            let _ = guest.read_to_end(&mut rest).await;
+            // The end of an answer in chunks.
+            !rest.ends_with(b"0\r\n\r\n")
+        })
+        .await;
+        assert!(ended);
+        assert_eq!(log, [format!("a.ok.test:{port} connected")]);
+        let (answer, _) = ask(&proxy, &get("a.ok.test", port)).await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    }
+}
