@@ -14,7 +14,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::guest_paths::OUTPUT;
@@ -51,6 +51,8 @@ pub struct InitClient {
     ready: Ready,
     /// Egress outlet of the processes that [`Self::start`] starts.
     outlet: Option<Outlet>,
+    /// Variables of these processes beside those that the init has, once there are any.
+    environment: Arc<OnceLock<Vec<(String, String)>>>,
 }
 
 /// The I/O driver of the connection between an [`InitClient`] and its container.
@@ -130,6 +132,7 @@ where
         line,
         ready,
         outlet: None,
+        environment: Arc::default(),
     };
     Ok((client, carrier))
 }
@@ -200,13 +203,23 @@ async fn next<R: AsyncRead + Unpin>(reader: &mut R, frames: &mut FrameReader) ->
 }
 
 impl InitClient {
-    /// Returns a client whose processes have a network that leads only through `outlet`.
+    /// Returns a client whose processes have a network that leads only through `outlet`, as soon as that leads to a host.
     #[must_use]
     pub fn through(self, outlet: Outlet) -> Self {
         Self {
             outlet: Some(outlet),
             ..self
         }
+    }
+
+    /// Returns the outlet of these processes.
+    pub const fn outlet(&self) -> Option<&Outlet> {
+        self.outlet.as_ref()
+    }
+
+    /// Gives variables to the processes that start from now on. Those of the first call stay.
+    pub fn equip(&self, variables: impl IntoIterator<Item = (String, String)>) {
+        self.environment.get_or_init(|| variables.into_iter().collect());
     }
 
     /// Returns the number of bytes that these processes sent to hosts and received from them so far.

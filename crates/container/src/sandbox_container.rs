@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_exec::local::Fence;
+use ringfence_exec::local::{Fence, NoSockets};
 use ringfence_network::egress::Outlet;
-use ringfence_policy::{EngineKind, EnvName, Isolation, Limits, Network, NetworkMode, ResourceLimits, Scope};
+use ringfence_policy::{
+    EgressPolicy, EngineKind, EnvName, Isolation, Limits, Network, NetworkMode, ResourceLimits, Scope,
+};
 use tokio::time::timeout;
 
 use super::backend::Containers;
@@ -85,11 +87,11 @@ impl Containers {
         };
         let warm = warm::greet(supervisor, new_container, greeting).await?;
         let init = match new.network {
-            Network::Allowlist(policy) if !policy.allowed.is_empty() => {
+            Network::Allowlist(policy) => {
                 let outlet = Outlet::new(policy, &self.settings().egress);
                 warm.init().clone().through(outlet)
             }
-            Network::Allowlist(_) | Network::None => warm.init().clone(),
+            Network::None => warm.init().clone(),
         };
         Ok(SandboxContainer {
             init,
@@ -159,6 +161,20 @@ impl SandboxContainer {
     /// Returns the client of the container's init. Processes that it starts reach the allowed hosts.
     pub const fn init(&self) -> &InitClient {
         &self.init
+    }
+
+    /// Replaces the hosts that its programs may reach. Connections that the new policy denies are closed before this returns.
+    ///
+    /// # Errors
+    /// If the container was created without a network: its programs have no sockets.
+    pub fn replace_egress(&self, policy: &EgressPolicy) -> Result<(), NoSockets> {
+        self.init.outlet().ok_or(NoSockets)?.replace(policy);
+        Ok(())
+    }
+
+    /// Returns `true` if each of its processes has a proxy, at one of the ports for these.
+    pub fn has_proxies(&self) -> bool {
+        self.init.outlet().is_some_and(Outlet::has_led)
     }
 
     pub const fn isolation(&self) -> &Isolation {

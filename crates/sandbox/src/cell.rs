@@ -1,8 +1,8 @@
 //! The cell of a sandbox on this machine, with the connection to its init.
 
 use ringfence_container::init::{self, Greeting, InitClient, InitLost};
-use ringfence_exec::local::{Fence, Local, PauseControl, SandboxCell, SandboxRequest};
-use ringfence_policy::{Isolation, Language, Scope};
+use ringfence_exec::local::{Fence, Local, NoSockets, PauseControl, SandboxCell, SandboxRequest};
+use ringfence_policy::{EgressPolicy, Isolation, Language, Scope};
 
 use super::error::Error;
 use super::spec::{NewSandbox, Resources};
@@ -71,6 +71,17 @@ impl ConnectedCell {
             cpu_seconds: usage.cpu_seconds,
             pids: usage.pids,
         }
+    }
+
+    /// Replaces the hosts that its programs may reach. Those that start from now on find the proxy.
+    pub(crate) fn replace_egress(&self, policy: &EgressPolicy) -> Result<(), NoSockets> {
+        self.cell.replace_egress(policy)?;
+        if !policy.allowed.is_empty() {
+            let variables = self.cell.proxy_variables().iter();
+            let texts = variables.map(|(name, value)| (name.as_str().to_owned(), value.clone()));
+            self.init.equip(texts);
+        }
+        Ok(())
     }
 
     pub(crate) fn egress_bytes(&self) -> u64 {

@@ -72,6 +72,9 @@ pub enum Error {
     /// The sandbox's programs may not listen on ports.
     #[error("the sandbox was created without `ports`")]
     NoPorts,
+    /// The sandbox's programs have no sockets, so that no host can be opened to them.
+    #[error("the sandbox was created without a network: its programs have no sockets")]
+    NoSockets,
     /// The server's proxy listens on the port.
     #[error(
         "the port {0} of the sandbox is the server's own: its proxy for the sandbox's programs listens there"
@@ -224,9 +227,10 @@ impl Error {
                 }
                 _ => ErrorKind::Internal,
             },
-            Self::NotSupported { .. } | Self::OneUser { .. } | Self::CannotPause(PauseError::NoFreezer) => {
-                ErrorKind::NotSupported
-            }
+            Self::NotSupported { .. }
+            | Self::NoSockets
+            | Self::OneUser { .. }
+            | Self::CannotPause(PauseError::NoFreezer) => ErrorKind::NotSupported,
             Self::Invalid(_)
             | Self::NoIds(_)
             | Self::OtherUser { .. }
@@ -290,6 +294,9 @@ impl Error {
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),
             Self::NoPorts => "create one with `ports`: its programs may listen on TCP ports then".to_owned(),
+            Self::NoSockets => {
+                "create one with `allowed_hosts` or `ports`: its hosts can be changed".to_owned()
+            }
             Self::OwnPort(_) => "let the program listen on another port, such as 8000".to_owned(),
             Self::NothingListens(_) => {
                 "start a program that listens there, at 127.0.0.1 or 0.0.0.0".to_owned()

@@ -25,6 +25,7 @@ mod kept_output;
 mod key_hosts;
 mod lock;
 mod meter;
+mod network;
 pub mod output;
 mod packages;
 mod pause;

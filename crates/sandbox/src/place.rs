@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ringfence_container::init::InitClient;
 use ringfence_container::{ContainerPause, Containers, NewSandboxContainer, SandboxContainer, Use};
-use ringfence_exec::local::{Fence, PauseControl, PauseError};
-use ringfence_policy::{EngineKind, Isolation, Scope};
+use ringfence_exec::local::{Fence, NoSockets, PauseControl, PauseError};
+use ringfence_policy::{EgressPolicy, EngineKind, Isolation, Scope};
 
 use super::cell::ConnectedCell;
 use super::error::Error;
@@ -106,6 +106,22 @@ impl Place {
         match self {
             Self::Cell(_) => None,
             Self::Container(container) => Some(container.measure()),
+        }
+    }
+
+    /// Replaces the hosts that its programs may reach, and closes connections to others.
+    pub(crate) fn replace_egress(&self, policy: &EgressPolicy) -> Result<(), NoSockets> {
+        match self {
+            Self::Cell(cell) => cell.replace_egress(policy),
+            Self::Container(container) => container.replace_egress(policy),
+        }
+    }
+
+    /// Returns `true` if each process has a proxy of the server's. The programs of a cell share one.
+    pub(crate) fn has_proxies(&self) -> bool {
+        match self {
+            Self::Cell(_) => false,
+            Self::Container(container) => container.has_proxies(),
         }
     }
 

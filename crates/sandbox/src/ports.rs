@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ringfence_jail::init::files::Operation;
 use ringfence_jail::init::frames::PROXY_PORTS;
-use ringfence_policy::Network;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::error::Error;
@@ -53,12 +52,10 @@ impl Sandbox {
     }
 
     /// Returns `true` for a port at which the server's proxy listens inside, for programs of the sandbox alone: visitors would
-    /// reach the hosts that those may reach. In a container with hosts, each process has a proxy.
+    /// reach the hosts that those may reach. In a container that has hosts, or had some, each process has a proxy.
     fn is_own_port(&self, port: u16) -> bool {
-        let has_hosts =
-            matches!(self.request().network(), Network::Allowlist(policy) if !policy.allowed.is_empty());
-        let is_container = self.of_place(|place| matches!(place, Place::Container(_))) == Some(true);
-        port == PROXY_PORT || has_hosts && is_container && PROXY_PORTS.contains(&port)
+        let has_proxies = self.of_place(Place::has_proxies) == Some(true);
+        port == PROXY_PORT || has_proxies && PROXY_PORTS.contains(&port)
     }
 }
 

@@ -251,6 +251,7 @@ impl Sandboxes {
         let new = NewSandbox {
             name: new_name,
             snapshot: None,
+            egress: lock(&source.egress).clone(),
             ..source.request().clone()
         };
         let mut made = Vec::new();

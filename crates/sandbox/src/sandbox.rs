@@ -11,7 +11,7 @@ use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_packages::Ecosystem;
-use ringfence_policy::{Account, Bytes, Network, Outcome};
+use ringfence_policy::{Account, Bytes, EgressPolicy, Network, Outcome};
 use tokio::io::DuplexStream;
 use tokio::sync::{RwLockReadGuard, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -55,6 +55,8 @@ pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
 pub struct Sandbox {
     id: SandboxId,
     new: NewSandbox,
+    /// Policy of its network, which may have been replaced since its creation.
+    pub(crate) egress: Mutex<Option<EgressPolicy>>,
     created: SystemTime,
     init: InitClient,
     place: SharedPlace,
@@ -103,6 +105,7 @@ impl Sandbox {
             contexts: Contexts::new(place.python().to_owned(), new.user.clone()),
             pauses: Pauses::new(place.freezer()),
             place: Arc::new(Mutex::new(Some(place))),
+            egress: Mutex::new(new.egress.clone()),
             id,
             new,
             created: SystemTime::now(),
@@ -148,6 +151,7 @@ impl Sandbox {
         self.new.user.as_deref()
     }
 
+    /// Returns the request that it was made by. Its hosts may have been changed since.
     pub(crate) const fn request(&self) -> &NewSandbox {
         &self.new
     }
@@ -192,7 +196,7 @@ impl Sandbox {
     /// Returns a description.
     pub fn info(&self) -> SandboxInfo {
         let resources = self.of_place(Place::resources).unwrap_or_default();
-        let egress = self.new.egress.iter();
+        let egress = lock(&self.egress).clone();
         let image = self.new.image.as_ref().map(|image| image.name());
         SandboxInfo {
             id: self.id.clone(),
@@ -211,6 +215,7 @@ impl Sandbox {
             metadata: self.new.metadata.clone(),
             resources,
             allowed_hosts: egress
+                .iter()
                 .flat_map(|policy| &policy.allowed)
                 .map(ToString::to_string)
                 .collect(),

@@ -88,6 +88,18 @@ impl ProcessControl {
     }
 }
 
+/// Adds variables, unless there are some with their names.
+fn add_missing<'a>(
+    environment: &mut Vec<(String, String)>,
+    more: impl Iterator<Item = &'a (String, String)>,
+) {
+    for (name, value) in more {
+        if !environment.iter().any(|(known, _)| known == name) {
+            environment.push((name.clone(), value.clone()));
+        }
+    }
+}
+
 impl InitClient {
     /// Starts a process; `bridge` is the host's end of its bridge.
     ///
@@ -96,10 +108,14 @@ impl InitClient {
     pub async fn start(&self, mut start: Start, bridge: Option<DuplexStream>) -> Result<Process, NotRun> {
         start.bridge = bridge.is_some();
         // Files are the init's own operations, without a network.
-        let outlet = self.outlet.clone().filter(|_| start.program != Program::Files);
+        let has_network = start.program != Program::Files;
+        let outlet = self.outlet.clone();
+        let outlet = outlet.filter(|outlet| has_network && outlet.has_led());
         if outlet.is_some() {
             tell_of_proxy(&mut start);
         }
+        let given = self.environment.get().filter(|_| has_network);
+        add_missing(&mut start.environment, given.into_iter().flatten());
         let (events, received) = mpsc::channel(UNREAD);
         let (stdin, input) = mpsc::channel(UNWRITTEN);
         let (started, starting) = oneshot::channel();

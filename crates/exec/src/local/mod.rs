@@ -68,7 +68,7 @@ pub use log::Log;
 pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, session_kept, started_cold};
 pub use result::{ProgramEnd, execution_result};
 pub use ringfence_jail::{Launcher, init};
-pub use sandbox::{PauseControl, PauseError, SandboxCell, SandboxRequest, SandboxUsage};
+pub use sandbox::{NoSockets, PauseControl, PauseError, SandboxCell, SandboxRequest, SandboxUsage};
 pub use session_error::Error as SessionError;
 pub use sessions::{RichResults, SessionInfo, messages as session_messages};
 pub use settings::{Fence, FencedRequest, InterpreterCache, SessionSettings, Settings, Warmth};

@@ -40,6 +40,11 @@ impl Exit {
         self.outlet.bytes()
     }
 
+    /// Replaces the policy. Connections that the new one denies are closed before this returns.
+    pub(super) fn replace(&self, policy: &EgressPolicy) {
+        self.outlet.replace(policy);
+    }
+
     /// Closes the proxy, and returns the recorded connection attempts.
     pub(super) async fn close(mut self) -> EgressFacts {
         self.serving.shutdown().await;
@@ -64,6 +69,12 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
         return Cow::Borrowed(request);
     }
     let mut equipped = request.clone();
+    equipped.env.extend(variables(request));
+    Cow::Owned(equipped)
+}
+
+/// Returns the variables of [`equipped`], without those that the caller has set.
+pub(super) fn variables(request: &Request) -> Vec<(EnvName, String)> {
     let known = |name: &str| request.env.iter().any(|(other, _)| other.as_str() == name);
     let address = format!("http://127.0.0.1:{PROXY_PORT}");
     let addresses = address_variables(known).into_iter();
@@ -71,13 +82,11 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
     let retries = RETRIES.iter().filter(|retries| !known(retries.name));
     let retries =
         retries.filter_map(|retries| Some((retries.name.parse().ok()?, retries.with_network.to_owned())));
-    equipped.env.extend(
-        added
-            .chain(node_variable(known))
-            .chain(retries)
-            .chain(pip_variable(known)),
-    );
-    Cow::Owned(equipped)
+    added
+        .chain(node_variable(known))
+        .chain(retries)
+        .chain(pip_variable(known))
+        .collect()
 }
 
 /// Returns the variable that lets pip install for the Python of a distribution (PEP 668): a guest changes its own files alone.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_cgroup::Freezer;
 use ringfence_policy::{
-    Account, EgressFacts, EnvName, Image, Isolation, Language, Limits, Mount, Network, Request,
+    Account, EgressFacts, EgressPolicy, EnvName, Image, Isolation, Language, Limits, Mount, Network, Request,
     ResourceLimits, Scope,
 };
 use tokio::io::AsyncReadExt;
@@ -60,6 +60,8 @@ pub struct SandboxCell {
     guest: Guest,
     served: Arc<LauncherState>,
     exit: Option<Exit>,
+    /// Variables by which programs find the proxy, unless the cell's environment has them.
+    proxy_variables: Vec<(EnvName, String)>,
     /// Layers that confine its programs.
     pub isolation: Isolation,
     /// Limits that hold.
@@ -67,6 +69,11 @@ pub struct SandboxCell {
     /// Remarks about layers that this machine lacks.
     pub warnings: Vec<String>,
 }
+
+/// A sandbox's programs have no sockets, so that no host can be opened to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the sandbox's programs have no sockets")]
+pub struct NoSockets;
 
 /// Resource usage of a sandbox since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -108,9 +115,9 @@ impl Local {
         }
         network::check(&request, fence)?;
         // A proxy that leads nowhere would be in the way from program to program.
-        let equipped = match request.network == Network::loopback() {
-            true => Cow::Borrowed(&request),
-            false => network::equipped(&request),
+        let (equipped, proxy_variables) = match request.network == Network::loopback() {
+            true => (Cow::Borrowed(&request), network::variables(&request)),
+            false => (network::equipped(&request), Vec::new()),
         };
         let account = sandbox.account;
         let kind = Kind { fence, account };
@@ -154,6 +161,7 @@ impl Local {
             guest,
             served,
             exit,
+            proxy_variables,
             isolation,
             warnings,
         };
@@ -274,6 +282,20 @@ impl SandboxCell {
     /// Returns the number of bytes that its programs sent to hosts and received from them so far.
     pub fn egress_bytes(&self) -> u64 {
         self.exit.as_ref().map_or(0, Exit::bytes)
+    }
+
+    /// Replaces the hosts that its programs may reach. Connections that the new policy denies are closed before this returns.
+    ///
+    /// # Errors
+    /// If the cell was opened without a network: its programs have no sockets.
+    pub fn replace_egress(&self, policy: &EgressPolicy) -> Result<(), NoSockets> {
+        self.exit.as_ref().ok_or(NoSockets)?.replace(policy);
+        Ok(())
+    }
+
+    /// Returns the variables by which programs find the proxy, if the cell was opened for no host.
+    pub fn proxy_variables(&self) -> &[(EnvName, String)] {
+        &self.proxy_variables
     }
 
     /// Returns the usage of all its processes together; empty without a control group.
