@@ -16,7 +16,7 @@ use ringfence_container::Containers;
 use ringfence_exec::local::{Fence, Local};
 use ringfence_images::Confine;
 use ringfence_packages::{DefaultPackages, Digest, Ecosystem};
-use ringfence_policy::{Bytes, Cidr, Scope};
+use ringfence_policy::{Bytes, Cidr, EgressPolicy, HostPattern, Scope};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -114,9 +114,12 @@ impl Sandboxes {
         }
     }
 
-    /// Returns the address ranges that an allowed host may have although they are not public.
-    pub fn private_networks(&self) -> &[Cidr] {
-        &self.private_networks
+    /// Returns the policy of a sandbox to which the server's user opens these hosts.
+    pub fn opened_by_user(&self, allowed: Vec<HostPattern>) -> EgressPolicy {
+        EgressPolicy {
+            allowed,
+            private_networks: self.private_networks.clone(),
+        }
     }
 
     /// Opens hosts to sandboxes of API keys.

@@ -19,7 +19,7 @@ mod lost_launchers;
 mod mcp;
 mod metrics;
 mod output;
-mod private_networks;
+pub(crate) mod private_networks;
 mod readiness;
 mod revocation;
 mod run;

@@ -1,5 +1,10 @@
 //! Address ranges that the configuration opens, which sandboxes reach as runs do.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::keys::Holder;
@@ -69,7 +74,7 @@ fn a_sandbox_of_the_servers_user_reaches_its_hosts_alone_and_one_of_a_key_none()
 }
 
 /// Returns a server whose operator opens a page's host and the indexes of packages to sandboxes of keys, and that host.
-fn opened(page: &Server) -> (World, String) {
+pub(crate) fn opened(page: &Server) -> (World, String) {
     let host = format!("127.0.0.1:{}", page.port);
     let world = World::before_engine();
     let config = format!("[engine]\nlisten = '127.0.0.1:0'\nsandbox_hosts = ['{host}', 'packages']\n{OPEN}");
@@ -126,6 +131,140 @@ fn sandboxes_of_keys_reach_the_hosts_that_the_operator_opens() {
     let more = key.ask("POST /v1/sandboxes/near/exec", &fetch(&page));
     more.refused(429, "limit_exceeded");
     assert!(more.body.contains("of 1KiB of egress today"), "{more:?}");
+    world.close();
+}
+
+/// A host whose answer has no end.
+fn endless() -> (u16, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (ended, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            request.push(byte[0]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nbegun").unwrap();
+        // Nothing comes before the end.
+        while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {}
+        ended.send(()).unwrap();
+    });
+    (port, receiver)
+}
+
+#[test]
+fn the_hosts_of_a_sandbox_are_changed_while_it_lives() {
+    let (page, other) = (Server::new(), Server::new());
+    let (world, host) = opened(&page);
+    let far = format!("127.0.0.1:{}", other.port);
+    let key = Holder::new(&world, &[]);
+    let visited = |name: &str| {
+        let line = format!("POST /v1/sandboxes/{name}/exec");
+        let code = key.ok(&line, &fetch(&page))["exit_code"].clone();
+        (code, page.visits())
+    };
+    let set = |name: &str, hosts: &[&str]| {
+        let line = format!("PUT /v1/sandboxes/{name}/network");
+        key.ask(&line, &json!({"allowed_hosts": hosts}))
+    };
+    key.ok(
+        "POST /v1/sandboxes",
+        &json!({"name": "near", "allowed_hosts": [host]}),
+    );
+    // It works outside, and inside before the change.
+    let outside = world.dir.program("curl").args(["--silent", &page.url()]).output();
+    assert_eq!(outside.unwrap().stdout, b"hello");
+    assert_eq!(visited("near"), (json!(0), 2));
+    set("near", &[&far]).refused(403, "permission_denied");
+    set("near", &["http://x"]).refused(422, "invalid_arguments");
+    assert_eq!(visited("near"), (json!(0), 3));
+    assert_eq!(
+        set("near", &["pypi.org"]).json()["allowed_hosts"],
+        json!(["pypi.org"])
+    );
+    // The proxy refuses it.
+    assert_eq!(visited("near"), (json!(22), 3));
+    assert_eq!(set("near", &[]).json()["allowed_hosts"], json!([]));
+    assert_eq!(visited("near"), (json!(22), 3));
+    // A copy has its sockets, as it has.
+    key.ok("POST /v1/sandboxes/near/fork", &json!({"name": "copy"}));
+    assert_eq!(visited("copy"), (json!(7), 3));
+    for name in ["near", "copy"] {
+        assert_eq!(set(name, &[&host]).json()["allowed_hosts"], json!([host]));
+    }
+    assert_eq!(visited("near"), (json!(0), 4));
+    assert_eq!(visited("copy"), (json!(0), 5));
+
+    // Sockets are what ports need, too; without any there is nothing to open.
+    key.ok("POST /v1/sandboxes", &json!({"name": "ports", "ports": true}));
+    assert_eq!(visited("ports"), (json!(7), 5));
+    assert_eq!(set("ports", &[&host]).status, 200);
+    assert_eq!(visited("ports"), (json!(0), 6));
+    key.ok("POST /v1/sandboxes", &json!({"name": "plain"}));
+    let refused = set("plain", &[&host]);
+    refused.refused(422, "not_supported");
+    assert!(
+        refused
+            .body
+            .contains("create one with `allowed_hosts` or `ports`"),
+        "{refused:?}"
+    );
+    assert_eq!(set("plain", &[]).status, 200);
+
+    let foreign = Holder::new(&world, &[]);
+    let line = "PUT /v1/sandboxes/near/network";
+    foreign
+        .ask(line, &json!({"allowed_hosts": []}))
+        .refused(404, "not_found");
+    assert_eq!(visited("near"), (json!(0), 7));
+    let log = world.dir.run(["audit", "tail", "--json"]);
+    assert!(
+        log.ok().contains("sandbox.network") && log.stdout.contains("pypi.org"),
+        "{log:?}"
+    );
+    world.close();
+}
+
+#[test]
+fn a_change_of_hosts_ends_connections_to_others() {
+    let world = World::before_engine();
+    world.dir.write("config/ringfence/ringfence.toml", OPEN);
+    world.start_engine_with(&[], &[]);
+    let user = Surface::socket(&world);
+    let (port, ended) = endless();
+    let host = format!("127.0.0.1:{port}");
+    let new = json!({"name": "near", "allowed_hosts": [host]}).to_string();
+    assert_eq!(user.ask("POST /v1/sandboxes", &[], &new).status, 200);
+    let ask = json!({"command": ["curl", "--silent", "--no-buffer", format!("http://{host}/")]});
+    let streamed = ["Accept: text/event-stream"];
+    let mut events = user.send("POST /v1/sandboxes/near/exec", &streamed, &ask.to_string());
+    let mut told = Vec::new();
+    while !String::from_utf8_lossy(&told).contains("begun") {
+        let mut piece = [0; 4096];
+        let count = events.read(&mut piece).unwrap();
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&told));
+        told.extend_from_slice(&piece[..count]);
+    }
+    // One that is still allowed goes on.
+    let line = "PUT /v1/sandboxes/near/network";
+    let kept = json!({"allowed_hosts": ["a.test", host]}).to_string();
+    assert_eq!(user.ask(line, &[], &kept).status, 200);
+    ended.try_recv().unwrap_err();
+    assert_eq!(
+        user.ask(line, &[], r#"{"allowed_hosts": ["a.test"]}"#).status,
+        200
+    );
+    ended.recv_timeout(Duration::from_secs(60)).unwrap();
+    let mut rest = String::new();
+    events.read_to_string(&mut rest).unwrap();
+    // Half an answer is none: CURLE_PARTIAL_FILE or CURLE_RECV_ERROR, see libcurl-errors(3).
+    assert!(
+        rest.contains("\"exit_code\":18") || rest.contains("\"exit_code\":56"),
+        "{rest}"
+    );
     world.close();
 }
 

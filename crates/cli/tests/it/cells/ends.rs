@@ -203,6 +203,12 @@ fn programs_reach_the_proxy_alone() {
         assert_eq!(lab.bash(ask).ok(), "403");
         let python = "import urllib.request as u\ntry: u.urlopen('http://other.test/')\nexcept u.HTTPError as error: print(error.code)";
         assert_eq!(lab.sandbox(&["run", "lab", "-c", python]).ok(), "403\n");
+        let page = format!("curl --silent --output /dev/null --write-out '%{{http_code}}' {url}");
+        assert_eq!(lab.bash(&page).ok(), "403");
+        lab.set_hosts(&[&format!("127.0.0.1:{}", server.port)]);
+        assert_eq!((lab.bash(&page).ok(), server.visits()), ("200", 2));
+        lab.set_hosts(&[]);
+        assert_eq!((lab.bash(&page).ok(), server.visits()), ("403", 2));
     });
 }
 

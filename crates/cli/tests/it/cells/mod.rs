@@ -18,9 +18,11 @@ mod trees;
 use std::process::Child;
 use std::thread;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::api::Surface;
 use crate::containers::engines;
+use crate::network::OPEN;
 use crate::oci;
 use crate::support::{Output, eventually, finish, start};
 use crate::world::{World, skip};
@@ -96,7 +98,8 @@ fn everywhere_with(options: &[&str], scenario: fn(&Lab)) {
 impl Lab {
     fn new(Venue { runtime, oci_runtime }: Venue) -> Self {
         let world = World::before_engine();
-        let config = format!("[engine]\npool_size = 1\n[sandbox.docker]\noci_runtime = '{oci_runtime}'\n");
+        let config =
+            format!("[engine]\npool_size = 1\n[sandbox.docker]\noci_runtime = '{oci_runtime}'\n{OPEN}");
         world.dir.write("config/ringfence/ringfence.toml", config);
         world.start_engine();
         Self {
@@ -168,6 +171,16 @@ impl Lab {
         let parsed = serde_json::from_str(&output.stdout);
         assert!(parsed.is_ok(), "no JSON: {output:?}");
         parsed.unwrap()
+    }
+
+    /// Replaces the hosts that the sandbox `lab` may reach.
+    #[track_caller]
+    fn set_hosts(&self, hosts: &[&str]) {
+        let body = json!({"allowed_hosts": hosts}).to_string();
+        let surface = Surface::socket(&self.world);
+        let reply = surface.ask("PUT /v1/sandboxes/lab/network", &[], &body);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(reply.json()["allowed_hosts"], json!(hosts));
     }
 
     /// Waits until a file exists in the sandbox `lab`.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::{Lab, everywhere_with};
+use crate::network::Server;
 
 /// Answers on 8001 with what comes, in capitals.
 pub(super) const UPPER: &str = r#"
@@ -87,6 +88,12 @@ fn a_port_of_a_sandbox_is_reached_from_this_machine() {
         let text = "words ".repeat(50_000);
         assert_eq!(shout.ask(text.as_bytes()), text.to_uppercase());
         drop(web);
+        // It has sockets, so that a host can be opened to it.
+        let page = Server::new();
+        let fetch = format!("curl --silent {}", page.url());
+        assert_eq!(lab.bash(&fetch).stdout, "");
+        lab.set_hosts(&[&format!("127.0.0.1:{}", page.port)]);
+        assert_eq!((lab.bash(&fetch).ok(), page.visits()), ("hello", 1));
         lab.sandbox(&["rm", "lab"]).ok();
         serving.wait().unwrap();
         shout.ends();

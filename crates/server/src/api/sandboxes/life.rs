@@ -1,13 +1,13 @@
-//! Sandboxes: create, list, get, set the time of their expiry, remove.
+//! Sandboxes: create, list, get, set the time of their expiry or their hosts, remove.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use axum::{Extension, Json};
 use ringfence_container::sandboxes::SandboxInfo as ContainerInfo;
 use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, HostPattern, Pids, Scope, Timeout};
 use ringfence_sandbox::{
@@ -22,7 +22,7 @@ use super::super::body;
 use super::super::content::{Content, NOTHING, done};
 use super::super::error::{ApiError, Reason};
 use super::super::extract::{Client, IdOrName, InSandbox, Params};
-use super::super::recording::described_as;
+use super::super::recording::{Described, described_as};
 use super::super::route::{Form, Parameter, Place, Route, route};
 use super::super::state::Api;
 
@@ -94,6 +94,16 @@ pub(super) fn routes() -> Vec<Route> {
         .with_body(Content::json::<SetTimeout>().at_most(MAX))
         .recorded_as("sandbox.timeout"),
         route(
+            Method::PUT,
+            "/v1/sandboxes/{id}/network",
+            "Replace the hosts that the programs of a sandbox may reach. Connections to other hosts are closed before the answer, and \
+             the next ones are judged by the new list.",
+            vec![INFO],
+            |method| on(method, set_network),
+        )
+        .with_body(Content::json::<SetNetwork>().at_most(MAX))
+        .recorded_as("sandbox.network"),
+        route(
             Method::POST,
             "/v1/sandboxes/{id}/pause",
             "Stop all processes of a sandbox: they use no processor and keep their memory.",
@@ -136,9 +146,11 @@ struct CreateSandbox {
     #[schemars(with = "Option<Amount>")]
     disk: Option<Bytes>,
     /// Hosts that its programs may reach; without any, it has no network. With a key of the API such as the operator has opened.
+    /// `PUT /v1/sandboxes/{id}/network` replaces them.
     #[serde(default)]
     allowed_hosts: Vec<String>,
-    /// Let its programs listen on TCP ports, which `POST /v1/sandboxes/{id}/ports/{port}` reaches.
+    /// Let its programs listen on TCP ports, which `POST /v1/sandboxes/{id}/ports/{port}` reaches. Its programs have sockets then, so
+    /// that hosts can be opened to them later.
     #[serde(default)]
     ports: bool,
     /// Default environment of its programs.
@@ -249,6 +261,14 @@ struct SetTimeout {
     timeout: Timeout,
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SetNetwork {
+    /// All hosts that its programs may reach; empty: none. With a key of the API such as the operator has opened. A sandbox that was
+    /// created without `allowed_hosts` and `ports` can have none.
+    allowed_hosts: Vec<String>,
+}
+
 /// Limits that the holder of a key may ask for at most.
 const KEY_MEMORY: Bytes = Bytes::mib(4096);
 const KEY_CPUS: f64 = 4.0;
@@ -313,45 +333,19 @@ impl CreateSandbox {
         Ok(())
     }
 
-    /// Returns the policy of its network; `None` without one.
-    fn egress(&self, is_owner: bool, sandboxes: &Sandboxes) -> Result<Option<EgressPolicy>, ApiError> {
-        if self.allowed_hosts.is_empty() {
-            return Ok(None);
-        }
-        let hosts = self.allowed_hosts.iter().map(|host| {
-            host.parse().map_err(|error| {
-                let message = format!("`allowed_hosts`: {error}");
-                ApiError::new(Reason::InvalidArguments, message, body::SCHEMA_HINT)
-            })
-        });
-        let allowed = hosts.collect::<Result<Vec<HostPattern>, _>>()?;
-        if is_owner {
-            return Ok(Some(EgressPolicy {
-                allowed,
-                private_networks: sandboxes.private_networks().to_vec(),
-            }));
-        }
-        let policy = sandboxes.key_hosts().only(allowed);
-        policy.map(Some).map_err(|closed| {
-            let hint =
-                "leave it out of `allowed_hosts`, or ask the operator to add it to `engine.sandbox_hosts`";
-            ApiError::new(Reason::PermissionDenied, closed.to_string(), hint)
-        })
-    }
-
     fn checked(
         self,
-        is_owner: bool,
+        client: &Client,
         snapshot: Option<&SnapshotInfo>,
         sandboxes: &Sandboxes,
     ) -> Result<NewSandbox, ApiError> {
         let invalid = |message: String| ApiError::new(Reason::InvalidArguments, message, body::SCHEMA_HINT);
         let limits = self.limits(snapshot);
         let fence = self.fence(snapshot);
-        if !is_owner {
+        if !client.is_owner {
             self.check_of_key(fence, &limits)?;
         }
-        let egress = self.egress(is_owner, sandboxes)?;
+        let egress = egress(&self.allowed_hosts, client, sandboxes)?;
         let mut env = Vec::new();
         for (name, value) in self.env {
             let name: EnvName = name.parse().map_err(|error| invalid(format!("`env`: {error}")))?;
@@ -380,6 +374,32 @@ impl CreateSandbox {
     }
 }
 
+/// Returns the policy of a sandbox whose programs may reach these hosts; `None` without any.
+fn egress(
+    allowed_hosts: &[String],
+    client: &Client,
+    sandboxes: &Sandboxes,
+) -> Result<Option<EgressPolicy>, ApiError> {
+    if allowed_hosts.is_empty() {
+        return Ok(None);
+    }
+    let hosts = allowed_hosts.iter().map(|host| {
+        host.parse().map_err(|error| {
+            let message = format!("`allowed_hosts`: {error}");
+            ApiError::new(Reason::InvalidArguments, message, body::SCHEMA_HINT)
+        })
+    });
+    let allowed = hosts.collect::<Result<Vec<HostPattern>, _>>()?;
+    let policy = match client.is_owner {
+        true => Ok(sandboxes.opened_by_user(allowed)),
+        false => sandboxes.key_hosts().only(allowed),
+    };
+    policy.map(Some).map_err(|closed| {
+        let hint = "leave it out of `allowed_hosts`, or ask the operator to add it to `engine.sandbox_hosts`";
+        ApiError::new(Reason::PermissionDenied, closed.to_string(), hint)
+    })
+}
+
 async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -> Result<Response, ApiError> {
     let new: CreateSandbox = body::json(request).await?;
     let snapshot = match &new.snapshot {
@@ -396,7 +416,7 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
         "image": new.image,
     });
     let (keys, image) = (new.package_keys(), new.image.clone());
-    let new = new.checked(client.is_owner, snapshot.as_ref(), &api.sandboxes)?;
+    let new = new.checked(&client, snapshot.as_ref(), &api.sandboxes)?;
     let packages = api.sandboxes.packages(&keys)?;
     let image = match &image {
         Some(image) => Some(api.sandboxes.image(image).await?),
@@ -517,6 +537,18 @@ async fn set_timeout(
     let SetTimeout { timeout } = body::json(request).await?;
     let info = api.sandboxes.set_timeout(&client.scope, &id, timeout)?;
     Ok(Json(info).into_response())
+}
+
+async fn set_network(
+    State(api): State<Arc<Api>>,
+    client: Client,
+    InSandbox(sandbox): InSandbox,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let SetNetwork { allowed_hosts } = body::json(request).await?;
+    sandbox.set_network(egress(&allowed_hosts, &client, &api.sandboxes)?)?;
+    let described = Extension(Described(json!({"allowed_hosts": allowed_hosts})));
+    Ok((described, Json(sandbox.info())).into_response())
 }
 
 async fn pause(
