@@ -145,6 +145,7 @@ fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
     match (method.as_str(), &parts[..]) {
         ("POST", ["sandboxes"] | ["v2", "sandboxes"]) => Some("sandbox.create"),
         ("POST", ["sandboxes", _, "connect" | "resume" | "timeout"]) => Some("sandbox.timeout"),
+        ("PUT", ["sandboxes", _, "network"]) => Some("sandbox.network"),
         ("POST", ["sandboxes", _, "pause"]) => Some("sandbox.pause"),
         ("POST", ["sandboxes", _, "snapshots"]) => Some("sandbox.snapshot"),
         ("POST", ["sandboxes", _, "fork"]) => Some("sandbox.fork"),

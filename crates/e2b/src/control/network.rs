@@ -1,20 +1,25 @@
-//! Rules for the network of sandboxes. It is closed, unless a new sandbox asks for hosts that the operator has opened to keys.
+//! Rules for the network of sandboxes. It is closed, unless one asks for hosts that the operator has opened to keys.
 
+use axum::Extension;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::{EgressPolicy, HostPattern};
-use ringfence_sandbox::{ClosedHost, KeyHosts};
-use serde_json::Value;
+use ringfence_sandbox::{ClosedHost, Error as SandboxError, KeyHosts};
+use serde_json::{Value, json};
 
 use super::sandbox::find;
-use crate::body;
+use crate::body::{self, Described};
 use crate::client::Client;
 use crate::error::Error;
 use crate::service::Service;
 
-/// Members of a `network` that open no host to programs.
-const HARMLESS: [&str; 4] = ["allowOut", "denyOut", "allowPublicTraffic", "maskRequestHost"];
+/// Members of the `network` of a new sandbox that are served.
+const NEW: [&str; 4] = ["allowOut", "denyOut", "allowPublicTraffic", "maskRequestHost"];
+/// Members of an update that are served.
+const EGRESS: [&str; 3] = ["allow_internet_access", "allowOut", "denyOut"];
+/// The hint for other members.
+const TOLD_ALL: &str = "`allowOut`, and `denyOut` of 0.0.0.0/0, tell all that can be told";
 /// The rule against all hosts.
 const EVERYTHING: &str = "0.0.0.0/0";
 
@@ -34,12 +39,17 @@ pub(super) fn asked(
         return Err(Error::not_supported("`network.httpsPorts`", hint));
     }
     if !rules.is_null() {
-        check_harmless(
-            rules,
-            &HARMLESS,
-            "`allowOut`, and `denyOut` of 0.0.0.0/0, tell all that can be told",
-        )?;
+        check_harmless(rules, &NEW, TOLD_ALL)?;
     }
+    opened(open, allows_internet, rules)
+}
+
+/// Returns the policy of a sandbox with these rules; `None` if they open no host.
+fn opened(
+    open: &KeyHosts,
+    allows_internet: Option<bool>,
+    rules: &Value,
+) -> Result<Option<EgressPolicy>, Error> {
     let is_wide = allows_internet == Some(true) && !denies_all(rules);
     if is_wide && is_there(&rules["denyOut"]) {
         let hint = "only 0.0.0.0/0 can be denied; name the hosts to open in `allowOut`";
@@ -90,7 +100,7 @@ pub(super) fn describe(detail: &mut Value, hosts: &[String]) {
     }
 }
 
-/// Replaces the rules of a sandbox that runs, by such as hold already: what has no network stays without.
+/// Replaces the rules of a sandbox that runs. They open what the same ones open at its creation.
 pub(super) async fn update(
     service: &Service,
     client: &Client,
@@ -99,29 +109,35 @@ pub(super) async fn update(
 ) -> Result<Response, Error> {
     let sandbox = find(service, client, id)?;
     let rules: Value = body::json(request).await?;
-    check_harmless(
-        &rules,
-        &["allow_internet_access", "denyOut"],
-        "ask for hosts at the sandbox's creation",
-    )?;
-    // Whoever leaves rules out clears them, and then expects the internet.
-    let is_closed = match &rules["allow_internet_access"] {
-        Value::Bool(allows) => !allows,
-        _ => denies_all(&rules),
+    check_harmless(&rules, &EGRESS, TOLD_ALL)?;
+    let allows_internet = match &rules["allow_internet_access"] {
+        Value::Null => None,
+        Value::Bool(allows) => Some(*allows),
+        _ => {
+            return Err(Error::invalid(
+                "expected a truth value as `allow_internet_access`",
+            ));
+        }
     };
-    if !sandbox.info().allowed_hosts.is_empty() {
+    if allows_internet.is_none() && !denies_all(&rules) && !is_there(&rules["allowOut"]) {
+        // E2B clears rules that are left out, and opens the internet then. At a sandbox's creation here that is no network.
         return Err(Error::not_supported(
-            "to change the network of a sandbox that has one",
-            "create another sandbox with the hosts that it needs",
+            "to open the network of a sandbox by leaving its rules out",
+            "say what holds from now on: `allow_internet_access`, hosts in `allowOut`, or `denyOut` of 0.0.0.0/0",
         ));
     }
-    if !is_closed {
-        return Err(Error::not_supported(
-            "to open the network of a sandbox that runs",
-            "ask for it at the sandbox's creation: `allow_internet_access: false` or `denyOut` of 0.0.0.0/0 holds already",
-        ));
-    }
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let egress = opened(service.sandboxes.key_hosts(), allows_internet, &rules)?;
+    let hosts = egress.iter().flat_map(|policy| &policy.allowed);
+    let hosts: Vec<String> = hosts.map(ToString::to_string).collect();
+    sandbox.set_network(egress).map_err(|error| match error {
+        SandboxError::NoSockets => Error::not_supported(
+            "to open hosts to a sandbox that was created without a network",
+            "create it with one of the hosts, or with `network.allowPublicTraffic`: its programs have sockets then",
+        ),
+        error => error.into(),
+    })?;
+    let described = Extension(Described(json!({"allowed_hosts": hosts})));
+    Ok((StatusCode::NO_CONTENT, described).into_response())
 }
 
 fn check_harmless(network: &Value, harmless: &[&str], hint: &str) -> Result<(), Error> {

@@ -327,7 +327,59 @@ fn clients_of_e2b_reach_the_hosts_that_the_operator_opens() {
     ] {
         created(&rules).failed(status, told);
     }
-    let update = format!("PUT /sandboxes/{id}/network");
-    client(&update, &json!({"allow_internet_access": false})).failed(501, "that has one");
+    world.close();
+}
+
+#[test]
+fn clients_of_e2b_change_the_hosts_of_a_sandbox() {
+    let (page, other) = (Server::new(), Server::new());
+    let (world, host) = opened(&page);
+    let far = format!("127.0.0.1:{}", other.port);
+    let surface = Surface::loopback(&world);
+    let client =
+        |line: &str, body: &Value| surface.ask(line, &[&format!("X-API-Key: {KEY}")], &body.to_string());
+    let created = |network: &Value| {
+        let new = json!({"templateID": "base", "network": network});
+        client("POST /v2/sandboxes", &new).json()["sandboxID"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let update = |id: &str, rules: &Value| client(&format!("PUT /sandboxes/{id}/network"), rules);
+    let visited = |id: &str| {
+        let bearer = format!("Authorization: Bearer {KEY}");
+        let line = format!("POST /v1/sandboxes/{id}/exec");
+        let answer = surface.ask(&line, &[&bearer], &fetch(&page).to_string());
+        (answer.json()["exit_code"].clone(), page.visits())
+    };
+    let opens = json!({"allowOut": [host], "denyOut": ["0.0.0.0/0"]});
+    let id = created(&opens);
+    for (rules, told) in [
+        (json!({"allowOut": [far]}), far.as_str()),
+        (json!({}), "by leaving its rules out"),
+        (json!({"denyOut": ["192.0.2.0/24"]}), "by leaving its rules out"),
+        (json!({"allowOut": [host], "rules": {&host: [{}]}}), "these rules"),
+    ] {
+        update(&id, &rules).failed(501, told);
+    }
+    // What was refused has changed nothing.
+    assert_eq!(visited(&id), (json!(0), 1));
+    for closes in [
+        json!({"allow_internet_access": false}),
+        json!({"denyOut": ["0.0.0.0/0"]}),
+    ] {
+        assert_eq!(update(&id, &closes).status, 204);
+        assert_eq!(visited(&id), (json!(22), 1));
+        let detail = client(&format!("GET /sandboxes/{id}"), &json!({})).json();
+        assert_eq!(detail["allowInternetAccess"], json!(false), "{detail}");
+        assert_eq!(update(&id, &opens).status, 204);
+    }
+    assert_eq!(visited(&id), (json!(0), 2));
+    // One that was created without a network has no sockets, unless it asked for visitors.
+    update(&created(&json!({})), &opens).failed(501, "created without a network");
+    let id = created(&json!({"allowPublicTraffic": true}));
+    assert_eq!(visited(&id), (json!(7), 2));
+    assert_eq!(update(&id, &opens).status, 204);
+    assert_eq!(visited(&id), (json!(0), 3));
     world.close();
 }

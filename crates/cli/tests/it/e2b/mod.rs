@@ -9,7 +9,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::api::private_networks::opened;
 use crate::api::{KEY, Reply, Surface, loopback_address, world};
+use crate::network::Server;
 use crate::world::{World, repository, skip};
 
 const KEYED: &str = "X-API-Key: KEY";
@@ -103,6 +105,17 @@ fn run_client(world: &World, code: &str) -> Option<()> {
 fn the_client_of_e2b_pauses_and_copies_sandboxes() {
     let world = world();
     run_client(&world, include_str!("copies.py"));
+    world.close();
+}
+
+#[test]
+fn the_client_of_e2b_changes_hosts() {
+    let page = Server::new();
+    let (world, host) = opened(&page);
+    let code = include_str!("hosts.py").replace("HOST", &host);
+    if run_client(&world, &code).is_some() {
+        assert_eq!(page.visits(), 2);
+    }
     world.close();
 }
 

@@ -45,6 +45,6 @@ try:
     sandbox.update_network({"allow_out": ["example.test"]})
     raise AssertionError("a host is open")
 except SandboxException as refused:
-    assert "not supported: these rules in `network`" in str(refused), refused
+    assert "not supported: the host `example.test` in `network.allowOut`" in str(refused), refused
 assert sandbox.kill() and not sandbox.kill() and not sandbox.is_running()
 print("done")

@@ -90,14 +90,15 @@ fn every_error_is_json_of_e2bs_shape() {
     ] {
         assert_eq!(ask(&network, &[KEYED], closes).status, 204, "{closes}");
     }
-    ask(&network, &[KEYED], r#"{"allowOut": ["a.test"]}"#).failed(501, "these rules in");
-    for opens in [
-        "{}",
-        r#"{"denyOut": ["10.0.0.0/8"]}"#,
-        r#"{"allow_internet_access": true}"#,
-    ] {
-        ask(&network, &[KEYED], opens).failed(501, "to open the network of a sandbox that runs");
+    ask(&network, &[KEYED], r#"{"allowOut": ["a.test"]}"#).failed(501, "the host `a.test` in");
+    ask(&network, &[KEYED], r#"{"dnsServers": ["192.0.2.1"]}"#).failed(501, "these rules in");
+    for opens in ["{}", r#"{"denyOut": ["10.0.0.0/8"]}"#] {
+        ask(&network, &[KEYED], opens).failed(501, "by leaving its rules out");
     }
+    let odd = r#"{"allow_internet_access": "no", "denyOut": ["0.0.0.0/0"]}"#;
+    ask(&network, &[KEYED], odd).failed(400, "expected a truth value");
+    let opens = r#"{"allow_internet_access": true}"#;
+    ask(&network, &[KEYED], opens).failed(501, "have no network, unless the operator opens hosts");
     ask(&network, &[], "{}").failed(401, "X-API-KEY");
     ask("PUT /sandboxes/none/network", &[KEYED], "{}").failed(404, "was not found");
     // A browser's page, and a name that leads here.
