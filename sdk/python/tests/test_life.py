@@ -74,6 +74,23 @@ def test_forks_have_the_files_and_lives_of_their_own(client: Client, server: Ser
         assert copy.commands.run("echo on").stdout == "on\n"
 
 
+def test_hosts_are_changed(client: Client) -> None:
+    ask = "curl --silent --output /dev/null --write-out '%{http_code} ' http://127.0.0.1:9/"
+    with Sandbox(client=client, ports=True) as sandbox:
+        assert sandbox.commands.run(ask).exit_code == 7
+        # The proxy is told of from now on, and says why it does not go there.
+        assert sandbox.set_network(["a.invalid"]).allowed_hosts == ["a.invalid"]
+        assert sandbox.commands.run(ask).stdout == "403 "
+        assert sandbox.set_network([]).allowed_hosts == sandbox.get_info().allowed_hosts == []
+        with pytest.raises(InvalidArguments, match="`allowed_hosts`"):
+            sandbox.set_network(["?"])
+    with Sandbox(client=client) as sandbox:
+        with pytest.raises(errors.NotSupported, match="created without a network"):
+            sandbox.set_network(["a.invalid"])
+        with pytest.raises(InvalidArguments, match="a list of texts for `allowed_hosts`"):
+            sandbox.set_network("a.invalid")
+
+
 def test_snapshots(client: Client) -> None:
     with Sandbox(client=client, memory="256MiB", disk="64MiB") as sandbox:
         sandbox.files.write("a", "kept")

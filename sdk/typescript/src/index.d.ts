@@ -475,6 +475,12 @@ export declare class Sandbox {
   isRunning(): Promise<boolean>;
   setTimeout(timeout: Time): Promise<SandboxInfo>;
   /**
+   * Replaces the hosts that programs may reach; without any, they reach none. Connections to other hosts are closed. Programs that
+   * run keep their variables: those that began without hosts find the proxy when they start anew. Throws `NotSupported` if the
+   * sandbox was created without `allowedHosts` and `ports`.
+   */
+  setNetwork(allowedHosts: string[]): Promise<SandboxInfo>;
+  /**
    * Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile. The sandbox's
    * time goes on. Throws `NotSupported` where the server has no control group with a freezer.
    */

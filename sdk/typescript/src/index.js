@@ -366,6 +366,11 @@ export class Sandbox {
     return sandboxInfo(await this.#transport.json("POST", `${this.#base}/timeout`, { json: { timeout } }));
   }
 
+  async setNetwork(allowedHosts) {
+    const json = { allowed_hosts: texts(allowedHosts, "allowedHosts") };
+    return sandboxInfo(await this.#transport.json("PUT", `${this.#base}/network`, { json }));
+  }
+
   async pause() {
     return sandboxInfo(await this.#transport.json("POST", `${this.#base}/pause`));
   }

@@ -68,6 +68,25 @@ both("forks and snapshots have the files", async (sandbox, client) => {
   await assert.rejects(client.snapshots.remove("base"), NotFound);
 });
 
+test("hosts are changed", async () => {
+  const client = new Client({ socket: server.socket });
+  const ask = "curl --silent --output /dev/null --write-out '%{http_code} ' http://127.0.0.1:9/";
+  const sandbox = await Sandbox.create({ client, ports: true });
+  const plain = await Sandbox.create({ client });
+  try {
+    assert.equal((await sandbox.commands.run(ask)).exitCode, 7);
+    // The proxy is told of from now on, and says why it does not go there.
+    assert.deepEqual((await sandbox.setNetwork(["a.invalid"])).allowedHosts, ["a.invalid"]);
+    assert.equal((await sandbox.commands.run(ask)).stdout, "403 ");
+    assert.deepEqual([(await sandbox.setNetwork([])).allowedHosts, (await sandbox.getInfo()).allowedHosts], [[], []]);
+    await assert.rejects(sandbox.setNetwork(["?"]), InvalidArguments);
+    await assert.rejects(plain.setNetwork(["a.invalid"]), NotSupported);
+    await assert.rejects(async () => sandbox.setNetwork("a.invalid"), /a list of texts for `allowedHosts`/);
+  } finally {
+    await Promise.all([sandbox.kill(), plain.kill()]);
+  }
+});
+
 both("events end with the sandbox", async (sandbox, client) => {
   const all = await client.sandboxEvents();
   const events = await sandbox.events();

@@ -291,6 +291,16 @@ class AsyncSandbox(OnlyAsync):  # async
         path = f"/sandboxes/{segment(self.sandbox_id)}/timeout"
         return build(SandboxInfo, await self._client._transport.json("POST", path, json={"timeout": timeout}))
 
+    async def set_network(self, allowed_hosts: Sequence[str]) -> SandboxInfo:
+        """Replaces the hosts that programs may reach; without any, they reach none. Connections to other hosts are closed.
+
+        Programs that run keep their variables: those that began without hosts find the proxy when they start anew. Raises
+        `NotSupported` if the sandbox was created without `allowed_hosts` and `ports`.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/network"
+        json = {"allowed_hosts": texts(allowed_hosts, "allowed_hosts")}
+        return build(SandboxInfo, await self._client._transport.json("PUT", path, json=json))
+
     async def pause(self) -> SandboxInfo:
         """Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile.
 
