@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(
             commands_on_sandboxes(),
             [
-                "get", "exec", "shell", "run", "files", "port", "fork", "timeout", "pause", "resume",
-                "events", "logs", "stats", "rm"
+                "get", "exec", "shell", "run", "files", "port", "fork", "timeout", "network", "pause",
+                "resume", "events", "logs", "stats", "rm"
             ]
         );
     }
@@ -100,7 +100,7 @@ mod tests {
                 .collect()
         };
         let of_sandboxes = functions("-- The sandbox");
-        assert_eq!(of_sandboxes, vec!["_ringfence_sandboxes"; 15]);
+        assert_eq!(of_sandboxes, vec!["_ringfence_sandboxes"; 16]);
         assert_eq!(
             functions("-- A file or directory"),
             vec!["_ringfence_sandboxes_or_files"; 2]

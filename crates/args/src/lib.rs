@@ -40,9 +40,9 @@ pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg,
-    SandboxFilesArgs, SandboxForkArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs,
-    SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SandboxTimeoutArgs,
-    SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
+    SandboxFilesArgs, SandboxForkArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxNetworkArgs,
+    SandboxPortArgs, SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs,
+    SandboxTimeoutArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
 };
 pub use scoped::{ScopedListArgs, ScopedOptions};
 pub use session::{SessionCommand, SessionNewArgs};

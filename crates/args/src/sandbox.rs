@@ -56,6 +56,8 @@ pub enum SandboxCommand {
     Snapshot(SnapshotCommand),
     /// Set the time until a sandbox expires, from now on.
     Timeout(SandboxTimeoutArgs),
+    /// Replace the hosts that the programs of a sandbox may reach. Connections to others are closed.
+    Network(SandboxNetworkArgs),
     /// Pause the processes of a sandbox.
     Pause(SandboxNameArgs),
     /// Resume the processes of a sandbox.
@@ -270,6 +272,22 @@ pub struct SandboxTimeoutArgs {
     /// Time from now on, such as 30m or 2h.
     #[arg(value_name = "TIME")]
     pub timeout: Timeout,
+}
+
+/// `ringfence sandbox network`.
+#[derive(Debug, Args)]
+pub struct SandboxNetworkArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The sandbox.
+    pub name: String,
+    /// A host, or `*.DOMAIN` for those below one, with a port if it is not 80 or 443. Those of `egress.allowed_hosts` count as
+    /// well.
+    #[arg(value_name = "HOST", required_unless_present = "none")]
+    pub hosts: Vec<String>,
+    /// No host: closes the network.
+    #[arg(long, conflicts_with = "hosts")]
+    pub none: bool,
 }
 
 /// `ringfence sandbox events`.

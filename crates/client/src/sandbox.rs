@@ -101,6 +101,16 @@ impl Sandbox {
         self.client.post(&path, &json!({ "timeout": seconds })).await
     }
 
+    /// Replaces the hosts that its programs may reach; connections to others are closed. Returns its description.
+    ///
+    /// # Errors
+    /// If there is no such sandbox, or it was created without a network and without ports.
+    pub async fn set_network(&self, allowed_hosts: &[String]) -> Result<Value, Error> {
+        let path = self.path("/network", &[]);
+        let body = Body::Json(json!({ "allowed_hosts": allowed_hosts }));
+        self.client.json(Method::PUT, &path, body).await
+    }
+
     /// Stops the sandbox's processes until [`Sandbox::resume`]. Returns its description.
     ///
     /// # Errors

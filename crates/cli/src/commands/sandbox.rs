@@ -31,8 +31,9 @@ use ringfence::source::{self, Source};
 use ringfence::{Failure, Language, named_paths, settings};
 use ringfence_args::{
     NetworkChoice, SandboxCommand, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg,
-    SandboxFilesArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxRemoveArgs, SandboxRunArgs,
-    SandboxRuntimeArg, SandboxStatsArgs, SandboxTimeoutArgs, ScopedOptions,
+    SandboxFilesArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxNetworkArgs,
+    SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SandboxTimeoutArgs,
+    ScopedOptions,
 };
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -62,6 +63,7 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Fork(args) => snapshot::fork(args, context).await,
         SandboxCommand::Snapshot(command) => snapshot::run(command, context).await,
         SandboxCommand::Timeout(args) => set_timeout(args, context).await,
+        SandboxCommand::Network(args) => set_network(args, context).await,
         SandboxCommand::Pause(args) => set_state(args, SandboxState::Paused, context).await,
         SandboxCommand::Resume(args) => set_state(args, SandboxState::Running, context).await,
         SandboxCommand::Events(args) => events(args, context).await,
@@ -510,6 +512,22 @@ async fn set_timeout(args: &SandboxTimeoutArgs, context: &Context) -> anyhow::Re
         return print_json(&set, context);
     }
     context.ui.out(format!("until {}\n", text(&set, "expires_at")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces the hosts of a sandbox, and prints them.
+async fn set_network(args: &SandboxNetworkArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let sandbox = sandbox_only(&args.name, "`network`", &args.options, context).await?;
+    let hosts = match args.none {
+        true => Vec::new(),
+        false => settings::allowlist(&args.hosts, context)?,
+    };
+    let set = sandbox.set_network(&hosts).await.map_err(failure)?;
+    if args.options.json {
+        return print_json(&set, context);
+    }
+    let hosts: String = hosts.iter().map(|host| format!("{}\n", visible(host))).collect();
+    context.ui.out(hosts)?;
     Ok(ExitCode::SUCCESS)
 }
 
