@@ -27,7 +27,7 @@ pub struct CopyOptions {
     pub named_paths: NamedPaths,
     /// Maximum size of a directory that comes out of a sandbox, in bytes.
     pub max_size: u64,
-    /// What a directory that comes out of a sandbox may not bring; `None` if it may bring everything.
+    /// Names that a directory which comes out of a sandbox may not bring; `None` if it may bring everything.
     pub protected: Option<Protected>,
 }
 

@@ -272,11 +272,7 @@ impl Error {
                     "resume it first: `ringfence sandbox resume {name}`, or POST /v1/sandboxes/{name}/resume"
                 )
             }
-            Self::CannotPause(PauseError::NoFreezer) => {
-                "let the server make control groups in a freezer hierarchy, or let the sandbox run".to_owned()
-            }
-            Self::CannotPause(PauseError::Unstoppable) => "try again".to_owned(),
-            Self::CannotPause(PauseError::Group(_)) => "see whether the sandbox still exists".to_owned(),
+            Self::CannotPause(error) => pause_hint(error).to_owned(),
             Self::CopyTooLarge(_) => "remove files; one with holes counts with its whole length".to_owned(),
             Self::NoSnapshot(_) => "list the snapshots, or make one".to_owned(),
             Self::Image(error) => error.hint(),
@@ -332,6 +328,17 @@ impl Error {
             Self::Container(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),
         }
+    }
+}
+
+/// Returns a hint for a sandbox that cannot be paused.
+fn pause_hint(error: &PauseError) -> &'static str {
+    match error {
+        PauseError::NoFreezer => {
+            "let the server make control groups in a freezer hierarchy, or let the sandbox run"
+        }
+        PauseError::Unstoppable => "try again",
+        PauseError::Group(_) => "see whether the sandbox still exists",
     }
 }
 

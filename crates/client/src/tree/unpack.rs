@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::{BUFFER, MAX_ENTRIES, OnProgress, Progress, Reason, Report, TreeError, relative};
 
-/// What an archive may bring.
+/// Limits of an archive.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     /// Maximum size in bytes.

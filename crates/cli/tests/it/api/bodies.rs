@@ -59,17 +59,24 @@ fn answers_that_nobody_reads_are_bounded() {
         "{}",
         whole.body.len()
     );
-    let mut unread: Vec<_> = (0..20).map(|_| key.send(list, &[BEARER], "")).collect();
+    let mut unread: Vec<_> = (0..12).map(|_| key.send(list, &[BEARER], "")).collect();
     let refused = super::reply(&mut *unread.pop().unwrap());
     refused.refused(429, "busy");
     assert!(refused.head.contains("retry-after: "), "{refused:?}");
     assert_eq!(key.ask("GET /v1/sandboxes", &[BEARER], "").status, 200);
     assert_eq!(owner.ask("GET /v1/sandboxes", &[], "").status, 200);
     // What has effects says that it had them.
-    let print = json!({"command": ["head", "-c", "200000", "/dev/zero"]}).to_string();
-    let done = key.ask("POST /v1/sandboxes/full/exec", &[BEARER], &print);
-    done.refused(500, "internal");
-    assert!(done.body.contains("it was carried out"), "{done:?}");
+    let print = json!({"command": ["head", "-c", "1000000", "/dev/zero"]}).to_string();
+    let exec = "POST /v1/sandboxes/full/exec";
+    unread.extend((0..3).map(|_| key.send(exec, &[BEARER], &print)));
+    eventually("there is no room for an answer", || {
+        let done = key.ask(exec, &[BEARER], &print);
+        done.status != 200 && {
+            done.refused(500, "internal");
+            assert!(done.body.contains("it was carried out"), "{done:?}");
+            true
+        }
+    });
     drop(unread);
     eventually("the answers are given up", || {
         key.ask(list, &[BEARER], "").status == 200

@@ -276,7 +276,7 @@ fn names_are_unique_and_users_have_their_own() {
     lab.sandbox(&["create", "--name", "lab"])
         .refused(125, "a sandbox named `lab` already exists");
     lab.sandbox(&["create", "--memory", "64MiB", "--disk", "256MiB"])
-        .refused(125, "`disk` (256MiB)");
+        .refused(2, "`disk` (256MiB)");
     lab.sandbox(&["create", "--memory", "64MiB", "--name", "small"])
         .ok();
     lab.sandbox(&["rm", "small"]).ok();
