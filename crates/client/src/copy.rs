@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 
 use hyper::Method;
 use hyper::body::Bytes;
-use ringfence_trust::protected::Protected;
-use ringfence_trust::{Directory, NamedPathError, NamedPaths, Replacement};
+use ringfence_trust::{CopyGuard, CopyRules, Directory, NamedPathError, NamedPaths, Replacement};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -27,8 +26,8 @@ pub struct CopyOptions {
     pub named_paths: NamedPaths,
     /// Maximum size of a directory that comes out of a sandbox, in bytes.
     pub max_size: u64,
-    /// Names that a directory which comes out of a sandbox may not bring; `None` if it may bring everything.
-    pub protected: Option<Protected>,
+    /// Names and paths that a directory which comes out of a sandbox may not bring or change; `None` if it may.
+    pub guard: Option<CopyGuard>,
 }
 
 /// A finished copy.
@@ -260,14 +259,15 @@ impl Sandbox {
                 hint: "name a directory, or a path that does not exist",
             });
         }
-        let (most, protected) = (options.max_size, options.protected.clone());
+        let rules = rules(&to, options.guard.as_ref())?;
+        let most = options.max_size;
         let unpacked = self.receive_tree(from, move |input| {
             // Made with the first bytes: a directory that cannot be read makes none.
             let root = Directory::make(&to).map_err(|source| TreeError::Write {
                 path: to.display().to_string(),
                 source,
             })?;
-            let bounds = Bounds { most, protected };
+            let bounds = Bounds { most, rules };
             tree::unpack(root, input, bounds, progress)
         });
         unpacked.await
@@ -425,6 +425,23 @@ fn refuse_special(to: &Path) -> Result<(), Error> {
             hint: "copy to standard output, and pass that on: `cp NAME:PATH -`",
         }),
     }
+}
+
+/// Returns the rules for a directory at a resolved path.
+fn rules(to: &Path, guard: Option<&CopyGuard>) -> Result<Option<CopyRules>, Error> {
+    let Some(guard) = guard else { return Ok(None) };
+    let refused = |message: String| Error::Copy {
+        message,
+        hint: "copy to another directory and look at it, or pass `--include-protected`",
+    };
+    if let Some(protected) = guard.protected(to) {
+        return Err(refused(format!(
+            "`{}` is protected: programs of this machine execute or obey files there",
+            protected.display()
+        )));
+    }
+    let rules = guard.rules(to);
+    rules.map(Some).map_err(|conflict| refused(conflict.to_string()))
 }
 
 fn resolve(path: &Path, options: &CopyOptions) -> Result<PathBuf, Error> {

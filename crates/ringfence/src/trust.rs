@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::interpreter;
 use ringfence_exec::mount_guard::nearest;
 use ringfence_exec::protected::Protected;
-use ringfence_exec::trust::{self, Ledger, Resolved};
+use ringfence_exec::trust::{self, CopyGuard, Ledger, Resolved};
 use ringfence_policy::{Imports, Request, Trusted};
 use ringfence_tools::skills::Consent;
 use ringfence_tools::toolbox::ErrorKind;
@@ -141,6 +141,15 @@ pub fn note_directories(
         );
         failure.into()
     })
+}
+
+/// Returns what copies of a guest's files may not bring to this machine, or change there.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn copy_guard(context: &Context) -> Result<CopyGuard, Error> {
+    let guard = CopyGuard::new(&context.config()?.permissions.filesystem.protected);
+    Ok(guard.with_trusted(trusted(Named::default(), &[], context)?))
 }
 
 /// Returns the paths that no program with write access to the host may change.

@@ -9,6 +9,7 @@
 mod accepted;
 mod acted;
 mod conflict;
+mod copies;
 mod directory;
 pub mod git;
 mod git_settings;
@@ -27,6 +28,7 @@ mod servers;
 pub use accepted::{Accepted, Digest};
 pub use acted::{Acted, Target};
 pub use conflict::Conflict;
+pub use copies::{CopyGuard, CopyRules, makes_repository};
 pub use directory::Directory;
 pub use identity::{holds, identity_at};
 pub use ledger::Ledger;

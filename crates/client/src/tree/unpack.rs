@@ -11,19 +11,18 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_tar::{Kind, Member, Reader};
-use ringfence_trust::Directory;
-use ringfence_trust::protected::Protected;
+use ringfence_trust::{CopyRules, Directory, makes_repository};
 use rustix::io::Errno;
 
 use super::{BUFFER, MAX_ENTRIES, OnProgress, Progress, Reason, Report, TreeError, relative};
 
 /// Limits of an archive.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Bounds {
     /// Maximum size in bytes.
     pub(crate) most: u64,
-    /// Paths that are left out, with everything below.
-    pub(crate) protected: Option<Protected>,
+    /// What it may not bring or change.
+    pub(crate) rules: Option<CopyRules>,
 }
 
 /// Unpacks an archive into a directory.
@@ -110,11 +109,31 @@ impl Unpacking {
         }
     }
 
-    /// Returns the protected path that a path is, or lies in.
+    /// Returns the path that keeps an entry out: itself, or a directory that it lies in.
     fn protected(&self, path: &Path) -> Option<PathBuf> {
-        let names: Vec<&OsStr> = path.iter().collect();
-        let length = self.bounds.protected.as_ref()?.within(&names)?;
-        Some(names[..length].iter().collect())
+        let rules = self.bounds.rules.as_ref()?;
+        let named = rules.protected(path);
+        named.or_else(|| (rules.is_acted_on(path) || self.is_relied_on(rules, path)).then(|| path.to_owned()))
+    }
+
+    /// Returns `true` if a trusted file is there or above, or git would take a directory on the way for a repository.
+    fn is_relied_on(&self, rules: &CopyRules, path: &Path) -> bool {
+        let mut directory = Some(Parent(None));
+        for name in path.iter() {
+            let opened = directory.as_ref().map(|directory| directory.here(self));
+            let is_there = |mark: &OsStr| opened.is_some_and(|opened| opened.stat(mark).is_ok());
+            if makes_repository(name, is_there) {
+                return true;
+            }
+            let found = opened.and_then(|opened| opened.stat(name).ok());
+            if found.as_ref().is_some_and(|found| rules.is_kept(found)) {
+                return true;
+            }
+            directory = opened
+                .and_then(|opened| opened.child(name).ok())
+                .map(|child| Parent(Some(child)));
+        }
+        false
     }
 
     /// Leaves out what is protected, and names it once.

@@ -9,26 +9,20 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_policy::{Access, Trusted};
+use ringfence_policy::Trusted;
 
 use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_PATH};
 use crate::protected::Protected;
-use crate::trust::{self, Acted, ActedOn, git};
+use crate::trust::{self, CopyGuard, CopyRules};
 
 /// An open directory that files are delivered to.
 #[derive(Debug)]
 pub struct Destination {
     directory: File,
-    path: PathBuf,
-    /// Protected names, rejected at any depth: host programs act on files of these names.
-    protected: Protected,
-    /// Trusted files and directories, by device and inode, which are never replaced or entered.
-    kept: Vec<(u64, u64)>,
-    /// Paths that programs of the host act on because protected entries lead there.
-    acted: ActedOn,
+    rules: CopyRules,
 }
 
 /// Names and paths that a delivery must not change.
@@ -45,12 +39,8 @@ impl Destination {
     /// # Errors
     /// If it cannot be created, entered or written, if a component is a link, or if a trusted path conflicts.
     pub fn open(path: &Path, spared: Spared<'_>) -> io::Result<Self> {
-        let kept = trust::protected_mounts(path, spared.trusted).map_err(io::Error::other)?;
-        let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
-        let protected = Protected::from_copies(spared.protected);
-        let acted = acted_on(path, &protected).map_err(io::Error::other)?;
-        let kept = kept.filter_map(|kept| trust::identity_at(&path.join(kept.below)));
-        let kept = kept.chain(acted.identities(path)).collect();
+        let guard = CopyGuard::new(spared.protected).with_trusted(spared.trusted.clone());
+        let rules = guard.rules(path).map_err(io::Error::other)?;
         let relative = path.strip_prefix("/").map_err(|_| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -62,11 +52,8 @@ impl Destination {
             .custom_flags(O_PATH | O_DIRECTORY)
             .open("/")?;
         let destination = Self {
-            directory: enter_all(root, relative, &[])?,
-            path: path.to_owned(),
-            protected,
-            kept,
-            acted,
+            directory: enter_all(root, relative, |_| false)?,
+            rules,
         };
         destination.try_write()?;
         Ok(destination)
@@ -74,10 +61,7 @@ impl Destination {
 
     /// Returns `true` if a component of `path`, relative to the directory, has a protected name.
     pub(crate) fn protects(&self, path: &Path) -> bool {
-        let whole = self.path.join(path);
-        let names: Vec<&OsStr> = whole.iter().collect();
-        let above = self.path.iter().count();
-        (above + 1..=names.len()).any(|end| self.protected.ends(&names[..end]))
+        self.rules.protected(path).is_some()
     }
 
     /// Writes the first `bytes` of `source` to `path`, relative to the directory. A link at the final
@@ -85,10 +69,12 @@ impl Destination {
     pub(crate) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<()> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = path.parent().unwrap_or(Path::new(""));
-        let parent = enter_all(self.directory.try_clone()?, parent, &self.kept)?;
+        let parent = enter_all(self.directory.try_clone()?, parent, |found| {
+            self.rules.is_kept(found)
+        })?;
         check_repository(&parent, name)?;
         let target = fs::symlink_metadata(below(&parent, name));
-        if self.acted.covers(path) || target.is_ok_and(|found| self.kept.contains(&identity(&found))) {
+        if self.rules.is_acted_on(path) || target.is_ok_and(|found| self.rules.is_kept(&found)) {
             return Err(relied_on());
         }
         let temporary = below(&parent, &unused_name());
@@ -107,15 +93,6 @@ impl Destination {
         File::create_new(&probe)?;
         fs::remove_file(probe)
     }
-}
-
-/// Returns the paths in a directory that programs of the host act on because its protected links, or the
-/// settings of git, lead there.
-fn acted_on(path: &Path, protected: &Protected) -> Result<ActedOn, trust::Conflict> {
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let links = entries.filter(|entry| protected.ends(&[entry.file_name()]));
-    let links: Vec<PathBuf> = links.map(|entry| entry.path()).collect();
-    trust::acted_on(path, &Acted::find(path, &links))
 }
 
 /// Checks that no component of a path, absolute and without links, has a protected name.
@@ -146,11 +123,8 @@ fn relied_on() -> io::Error {
 /// Rejects an entry that lies in a bare git repository or would turn its directory into one: git runs
 /// programs that the repository's settings name.
 fn check_repository(directory: &File, name: &OsStr) -> io::Result<()> {
-    let is_there = |mark: &str| {
-        name.eq_ignore_ascii_case(mark) || below(directory, OsStr::new(mark)).symlink_metadata().is_ok()
-    };
-    let never = git::NEVER.iter().any(|never| name.eq_ignore_ascii_case(never));
-    match never || git::is_repository(is_there) {
+    let is_there = |mark: &OsStr| below(directory, mark).symlink_metadata().is_ok();
+    match trust::makes_repository(name, is_there) {
         true => Err(io::Error::other(
             "a git repository without a working tree lies there, or would",
         )),
@@ -158,19 +132,15 @@ fn check_repository(directory: &File, name: &OsStr) -> io::Result<()> {
     }
 }
 
-fn identity(found: &Metadata) -> (u64, u64) {
-    (found.dev(), found.ino())
-}
-
 /// Opens the directory at `path` below `directory`, creating missing components. Follows no link and enters
 /// no trusted directory.
-fn enter_all(directory: File, path: &Path, kept: &[(u64, u64)]) -> io::Result<File> {
+fn enter_all(directory: File, path: &Path, is_kept: impl Fn(&Metadata) -> bool) -> io::Result<File> {
     path.components()
         .try_fold(directory, |directory, component| match component {
             Component::Normal(name) => {
                 check_repository(&directory, name)?;
                 let entered = enter(&directory, name)?;
-                match kept.contains(&identity(&entered.metadata()?)) {
+                match is_kept(&entered.metadata()?) {
                     true => Err(relied_on()),
                     false => Ok(entered),
                 }

@@ -3,10 +3,9 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use ringfence::Failure;
+use ringfence::{Failure, trust};
 use ringfence_client::place::Place;
 use ringfence_client::{Copied, CopyOptions, OnProgress, for_people};
-use ringfence_exec::protected::Protected;
 use ringfence_gateway_protocol::interrupted;
 
 use super::{failure, print_json, sandbox_only};
@@ -23,11 +22,9 @@ pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::R
     let options = CopyOptions {
         named_paths: context.named_paths(),
         max_size: args.max_size.0,
-        protected: match args.include_protected {
+        guard: match args.include_protected {
             true => None,
-            false => Some(Protected::from_copies(
-                &context.config()?.permissions.filesystem.protected,
-            )),
+            false => Some(trust::copy_guard(context)?),
         },
     };
     let progress = progress(context.ui);

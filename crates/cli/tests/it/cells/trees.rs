@@ -214,6 +214,12 @@ fn a_copy_brings_nothing_that_programs_of_the_host_obey_unless_it_is_told_to() {
         (entries(&work("repo")), config()),
         (vec![".git".to_owned(), "code".to_owned()], "mine".to_owned())
     );
+    // Nor into a protected directory, which names in the archive do not show.
+    for (from, to) in [("t/.git/.", "repo/.git"), ("t/.git", "repo")] {
+        lab.sandbox(&["cp", &format!("lab:/workspace/{from}"), to])
+            .refused(125, ".git` is protected");
+    }
+    assert_eq!(config(), "mine");
     lab.sandbox(&["cp", "--include-protected", "lab:/workspace/t/.", "repo"])
         .ok();
     assert_eq!(

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use ringfence_tar::Writer;
+use ringfence_trust::CopyGuard;
+use ringfence_trust::protected::PROTECTED;
 
 use super::super::{pack, relative};
 use super::*;
@@ -14,7 +16,8 @@ const MOST: u64 = 64 * 1024;
 struct Dir {
     _dir: tempfile::TempDir,
     root: PathBuf,
-    protected: Option<Protected>,
+    /// Keeps out of archives what programs of the host obey.
+    is_guarded: bool,
 }
 
 impl Dir {
@@ -28,7 +31,7 @@ impl Dir {
         Self {
             _dir: dir,
             root,
-            protected: None,
+            is_guarded: false,
         }
     }
 
@@ -49,7 +52,9 @@ impl Dir {
         let root = Directory::make(&self.root.join("tree")).unwrap();
         let bounds = Bounds {
             most: MOST,
-            protected: self.protected.clone(),
+            rules: self
+                .is_guarded
+                .then(|| CopyGuard::new(PROTECTED).rules(&self.path("")).unwrap()),
         };
         unpack(root, &mut &archive[..], bounds, Box::new(|_| ()))
     }
@@ -153,7 +158,7 @@ fn what_programs_of_the_host_obey_is_left_out_with_all_below() {
     assert!(dir.path("src/.git/config").exists());
 
     dir = Dir::new();
-    dir.protected = Some(Protected::from_copies(ringfence_trust::protected::PROTECTED));
+    dir.is_guarded = true;
     let report = dir.unpack(&members).unwrap();
     assert_eq!((report.entries, report.skipped), (2, 6));
     let named: Vec<&str> = report.named.iter().map(|left| &*left.path).collect();
@@ -165,6 +170,43 @@ fn what_programs_of_the_host_obey_is_left_out_with_all_below() {
     let names: Vec<_> = fs::read_dir(dir.path("src")).unwrap().collect();
     assert_eq!(names.len(), 1, "{names:?}");
     assert!(!dir.path(".envrc").is_symlink());
+}
+
+#[test]
+fn no_repository_comes_of_an_archive_and_none_is_obeyed_otherwise() {
+    let bare = |refs: &str| {
+        [
+            member("objects", Kind::Directory),
+            file_at("HEAD"),
+            file_at("config"),
+            member(refs, Kind::Directory),
+        ]
+    };
+    let mut dir = Dir::new();
+    dir.unpack(&bare("refs")).unwrap();
+    assert!(ringfence_trust::git::is_repository_at(&dir.path("")));
+    dir = Dir::new();
+    dir.is_guarded = true;
+    assert_eq!(dir.unpack(&bare("refs")).unwrap().named[0].path, "refs");
+    assert!(!ringfence_trust::git::is_repository_at(&dir.path("")));
+
+    // What the settings of a repository lead to is the person's.
+    dir = Dir::new();
+    fs::create_dir_all(dir.path(".git/objects")).unwrap();
+    fs::create_dir_all(dir.path(".git/refs")).unwrap();
+    fs::create_dir_all(dir.path("tools/hooks")).unwrap();
+    fs::write(dir.path(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    fs::write(dir.path(".git/config"), "[core]\n\thooksPath = tools/hooks\n").unwrap();
+    dir.is_guarded = true;
+    let report = dir
+        .unpack(&[file_at("tools/hooks/pre-commit"), file_at("tools/other")])
+        .unwrap();
+    assert_eq!((report.entries, report.skipped), (1, 1), "{report:?}");
+    assert!(!dir.path("tools/hooks/pre-commit").exists());
+}
+
+fn file_at(path: &str) -> Member {
+    member(path, Kind::File)
 }
 
 #[test]
