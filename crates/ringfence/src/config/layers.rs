@@ -127,7 +127,7 @@ enum Trust {
 ///
 /// # Errors
 /// If no configuration comes of it.
-pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
+pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
     let mut near_misses = near_misses(sources.environment);
     let files = find_files(sources, &mut problems);

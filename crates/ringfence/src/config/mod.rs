@@ -19,7 +19,8 @@ mod templates;
 pub mod values;
 mod variables;
 
-pub use layers::{Loaded, Sources, load};
+pub(crate) use layers::load;
+pub use layers::{Loaded, Sources};
 pub use problem::{Problem, Problems};
 pub use schema::Config;
 pub use suggest::nearest;
