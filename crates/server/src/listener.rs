@@ -23,7 +23,7 @@ use crate::api::Api;
 use crate::console::Door;
 use crate::frame::{self, Frame, Kind, Receiver};
 use crate::sandboxes;
-use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
+use crate::wire::{Reason, Refusal, Run, SandboxAction, SandboxRequest, SessionAction, SessionRequest};
 use ringfence_gateway_protocol::socket::Socket;
 use ringfence_http::serve_connection;
 
@@ -107,7 +107,12 @@ async fn supervise(stream: UnixStream, services: &Services) {
     let (reader, mut sender) = stream.into_split();
     let mut receiver = Receiver::new(reader);
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
+        // Until the answer is sent.
+        let work = services.api.begin_own_work().ok();
         let answer = match kind {
+            Kind::Run | Kind::Session | Kind::Sandbox if work.is_none() && begins_work(kind, &payload) => {
+                refused(&ended(kind))
+            }
             Kind::Run => answer(&payload, &mut receiver, &mut sender, services).await,
             Kind::Session => sessions(&payload, services).await,
             Kind::Sandbox => sandboxes::answer(&payload, &services.sandboxes).await,
@@ -238,9 +243,6 @@ async fn execute(
     let (settings, bridged) = (run.settings.clone(), run.bridge);
     let waits = run.waits_for_acceptance();
     let mut spec = run.spec()?;
-    let Ok(_work) = services.api.begin_own_work() else {
-        return Err(ended());
-    };
     if settings.is_some() && settings != services.backend.fingerprint(&spec) {
         return Err(declined(&spec));
     }
@@ -300,13 +302,42 @@ fn declined(spec: &RunSpec) -> Refusal {
     }
 }
 
-/// Returns the refusal of a server that is about to end. The client then runs the request itself.
-fn ended() -> Refusal {
+/// Returns `true` for a request that begins something.
+fn begins_work(kind: Kind, payload: &[u8]) -> bool {
+    match kind {
+        Kind::Session => {
+            let parsed = serde_json::from_slice::<SessionRequest>(payload);
+            parsed.is_ok_and(|request| {
+                matches!(
+                    request.action,
+                    SessionAction::New { .. } | SessionAction::Fork { .. }
+                )
+            })
+        }
+        Kind::Sandbox => {
+            let parsed = serde_json::from_slice::<SandboxRequest>(payload);
+            parsed.is_ok_and(|request| {
+                matches!(request.action, SandboxAction::New(_) | SandboxAction::Run { .. })
+            })
+        }
+        _ => true,
+    }
+}
+
+/// Returns the refusal of a server that is about to end. The client of a run then runs it itself.
+fn ended(kind: Kind) -> Refusal {
     Refusal {
-        reason: Reason::Declined,
-        message: "the server is about to end".to_owned(),
+        reason: match kind {
+            Kind::Run => Reason::Declined,
+            _ => Reason::Unavailable,
+        },
+        message: "the server is about to end, and begins nothing more".to_owned(),
         hint: "send it again to the server that follows, or pass `--no-engine`".into(),
     }
+}
+
+fn refused(refusal: &Refusal) -> serde_json::Result<(Kind, Vec<u8>)> {
+    Ok((Kind::Refusal, serde_json::to_vec(refusal)?))
 }
 
 /// Forwards output to the client until the run has no more.

@@ -6,16 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::HttpBody;
+use axum::body::{Body, HttpBody};
 use axum::http::Method;
 use axum::response::Response;
+use hyper::body::Bytes;
 use ringfence_http::ConnectionSlot;
 use tokio::task::JoinSet;
 
 use super::budget::BodyShare;
 use super::error::{ApiError, Reason};
 use super::state::Api;
-use super::stream;
 use super::tenant::Account;
 
 /// Size up to which answers are not counted: a client has too few connections to fill the memory with them.
@@ -27,11 +27,18 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Least rate at which a large answer must be read, in bytes per second.
 const LEAST_RATE: u64 = 64 * 1024;
 
-/// The memory of an answer, until it is sent or its client has gone.
+/// An answer, until it is sent or its client has gone.
 struct Kept {
+    bytes: Bytes,
     _share: BodyShare,
     /// Closes the connection of a client that does not read; aborted on drop.
     _timer: JoinSet<()>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Api {
@@ -39,7 +46,7 @@ impl Api {
     ///
     /// # Errors
     /// If the client has no more of it. What was asked for has been carried out, which matters unless it only reads.
-    pub(super) fn kept(
+    pub(super) async fn kept(
         &self,
         response: Response,
         account: &Account,
@@ -51,7 +58,7 @@ impl Api {
             return Ok(response);
         }
         let length = usize::try_from(size).unwrap_or(usize::MAX);
-        let share = self.answers.take_for(account, length);
+        let share = self.answers.take_or_first(account, length);
         let share = share.map_err(|error| match method.is_safe() {
             true => error,
             false => ApiError::new(
@@ -68,10 +75,15 @@ impl Api {
                 connection.evict();
             });
         }
+        let (parts, body) = response.into_parts();
+        // It is in memory already.
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
         let kept = Kept {
+            bytes,
             _share: share,
             _timer: timer,
         };
-        Ok(stream::holding(response, kept))
+        // A connection holds the bytes until they are sent, and drops their body before.
+        Ok(Response::from_parts(parts, Body::from(Bytes::from_owner(kept))))
     }
 }

@@ -33,6 +33,29 @@ impl BodyBudget {
 
     /// Like [`BodyBudget::take`], for an account.
     pub(super) fn take_for(self: &Arc<Self>, account: &Account, size: usize) -> Result<BodyShare, ApiError> {
+        self.take_within(account, size, |own, all| {
+            size <= MAX_OF_CLIENT - own && size <= MAX_OF_KEYS.saturating_sub(all)
+        })
+    }
+
+    /// Like [`BodyBudget::take_for`], for what a client is not to lose because of others: whoever has nothing gets it.
+    pub(super) fn take_or_first(
+        self: &Arc<Self>,
+        account: &Account,
+        size: usize,
+    ) -> Result<BodyShare, ApiError> {
+        self.take_within(account, size, |own, all| {
+            own == 0 || (size <= MAX_OF_CLIENT.saturating_sub(own) && size <= MAX_OF_KEYS.saturating_sub(all))
+        })
+    }
+
+    /// Takes a part if it fits, by the sizes of the account's bodies and of those of all keys. No key takes of the owner's.
+    fn take_within(
+        self: &Arc<Self>,
+        account: &Account,
+        size: usize,
+        fits: impl Fn(usize, usize) -> bool,
+    ) -> Result<BodyShare, ApiError> {
         let owner = Grant::of_owner().allowance.account;
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.get(account).copied().unwrap_or(0);
@@ -41,7 +64,8 @@ impl BodyBudget {
             .filter(|(account, _)| **account != owner)
             .map(|(_, size)| size)
             .sum();
-        if size > MAX_OF_CLIENT - own || (*account != owner && size > MAX_OF_KEYS - all) {
+        let all = if *account == owner { 0 } else { all };
+        if !fits(own, all) {
             return Err(ApiError::new(
                 Reason::Busy,
                 "other requests and answers use the memory for bodies",
@@ -94,6 +118,18 @@ mod tests {
         drop((taken, last, empty));
         assert!(budget.0.lock().unwrap().is_empty());
         assert!(budget.take(&one, MAX_OF_CLIENT).is_ok());
+    }
+
+    #[test]
+    fn a_client_that_has_nothing_loses_no_answer_to_others() {
+        let budget = Arc::new(BodyBudget::default());
+        let names = ["one", "two", "three"];
+        let _taken = names.map(|name| budget.take(&key(name), MAX_OF_CLIENT).unwrap());
+        let four = key("four").allowance.account;
+        let first = budget.take_or_first(&four, 1000).unwrap();
+        assert!(budget.take_or_first(&four, 1).is_err());
+        drop(first);
+        assert!(budget.take_or_first(&four, 1).is_ok());
     }
 
     #[test]

@@ -1,26 +1,33 @@
 //! Work under way, which a server that is told to end waits for.
 
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
 use tokio::sync::watch;
 
 use super::error::ApiError;
+use super::state::Api;
+use super::stream;
 
 /// Counts the work under way and, once the server drains, lets no more begin.
 #[derive(Debug)]
-pub(super) struct Drain(watch::Sender<State>);
+pub(super) struct Drain(watch::Sender<Progress>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct Progress {
     at_work: usize,
     is_draining: bool,
 }
 
 /// Work under way: a run, a call of a tool, a process or piece of code that its client waits for. It ends on drop.
 #[derive(Debug)]
-pub(crate) struct Work(watch::Sender<State>);
+pub(crate) struct Work(watch::Sender<Progress>);
 
 impl Default for Drain {
     fn default() -> Self {
-        Self(watch::Sender::new(State::default()))
+        Self(watch::Sender::new(Progress::default()))
     }
 }
 
@@ -57,6 +64,16 @@ impl Drain {
     pub(super) async fn idle(&self) {
         // An error is impossible: the sender is here.
         let _ = self.0.subscribe().wait_for(|state| state.at_work == 0).await;
+    }
+}
+
+/// Counts a call as under way until its answer is sent. Whether it may begin is decided where it does.
+pub(super) async fn until_sent(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let work = api.drain.begin().ok();
+    let response = next.run(request).await;
+    match work {
+        Some(work) => stream::holding(response, work),
+        None => response,
     }
 }
 

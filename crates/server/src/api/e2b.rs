@@ -48,18 +48,17 @@ struct Connection {
     slot: Option<Arc<ConnectionSlot>>,
     tunnel: Option<Tunnel>,
     is_anonymous: bool,
-    /// The method, if the answer is made here, and not by a program.
-    method: Option<Method>,
+    /// The answer is made here, and not by a program.
+    is_ours: bool,
 }
 
 impl Connection {
     fn of(request: &Request, target: &Target, is_anonymous: bool) -> Self {
-        let is_visit = matches!(target, Target::Program { .. });
         Self {
             slot: http::connection(request),
             tunnel: request.extensions().get().cloned(),
             is_anonymous,
-            method: (!is_visit).then(|| request.method().clone()),
+            is_ours: !matches!(target, Target::Program { .. }),
         }
     }
 }
@@ -128,7 +127,7 @@ async fn while_keyed(
         slot,
         tunnel,
         is_anonymous,
-        method,
+        is_ours,
     } = connection;
     let account = api.keys.allowance_of(name).account;
     let answer = |using: Arc<KeyUse>| async move {
@@ -145,18 +144,18 @@ async fn while_keyed(
             uses.answer(name, right, connection, answer).await
         }
     };
-    let answered = answered.and_then(|response| match method {
-        Some(method) => api.kept(response, &account, &method, slot),
-        None => Ok(response),
-    });
+    let answered = match answered {
+        // Large answers of E2B's routes are of what reads, by POST as well.
+        Ok(response) if is_ours => api.kept(response, &account, &Method::GET, slot).await,
+        answered => answered,
+    };
     answered.unwrap_or_else(|error| {
         let message = error.message().to_owned();
-        let error = match error.reason() {
-            Reason::Unauthenticated => Error::unauthenticated(&message),
-            Reason::Busy => Error::busy(message),
-            _ => Error::internal(message),
-        };
-        error.into_response()
+        match error.reason() {
+            Reason::Unauthenticated => Error::unauthenticated(&message).into_response(),
+            Reason::Busy => busy(&error),
+            _ => Error::internal(message).into_response(),
+        }
     })
 }
 

@@ -290,7 +290,7 @@ impl OfKey {
         let cost = OperationCost::of(name);
         let work = match cost {
             OperationCost::Nothing => None,
-            OperationCost::Place | OperationCost::Run => Some(api.drain.begin()?),
+            OperationCost::Copy | OperationCost::Place | OperationCost::Run => Some(api.drain.begin()?),
         };
         // The quota may have changed since the connection began.
         let begun = api.begin_work(&api.keys.allowance_of(client), cost)?;

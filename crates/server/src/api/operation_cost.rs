@@ -41,6 +41,8 @@ impl Begun {
 pub(super) enum OperationCost {
     /// Nothing that is not there yet.
     Nothing,
+    /// A copy that is kept, which no quota limits.
+    Copy,
     /// A sandbox or an interpreter.
     Place,
     /// A process or a piece of code, which counts as a run.
@@ -54,6 +56,7 @@ impl OperationCost {
             "sandbox.create" | "sandbox.fork" | "sandbox.create_context" | "sandbox.restart_context" => {
                 Self::Place
             }
+            "sandbox.snapshot" | "image.pull" => Self::Copy,
             "sandbox.exec" | "sandbox.start" | "sandbox.run" => Self::Run,
             _ => Self::Nothing,
         }

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
+use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::MethodFilter;
 use axum::{Extension, Router};
 
 use super::recording::{self, Recorder};
-use super::route::{AllRoutes, Replays, Route};
+use super::rights::Right;
+use super::route::{AllRoutes, Needs, Replays, Route};
 use super::state::Api;
 use super::{
-    approvals, audit, batch, docs, guard, health, idempotency, images, jupyter, key_routes, librechat, mcp,
-    metrics, openapi, query, run, runs, sandbox_fusion, sandboxes, tools, usage,
+    approvals, audit, batch, docs, drain, guard, health, idempotency, images, jupyter, key_routes, librechat,
+    mcp, metrics, openapi, query, run, runs, sandbox_fusion, sandboxes, tools, usage,
 };
 
 /// The groups of routes. A new one is a file beside this one, and a line here.
@@ -61,7 +63,7 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
         };
         let replays = route.replays();
         let allowed = query::AllowedParameters::of(&route);
-        let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
+        let filter = MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET);
         let handler = (route.handler)(filter);
         let handler = match allowed {
             Some(allowed) => handler.route_layer(from_fn_with_state(allowed, query::check)),
@@ -78,6 +80,12 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
                 handler.route_layer(from_fn_with_state(recorder, recording::record))
             }
             None => handler,
+        };
+        let is_call =
+            matches!(route.needs, Needs::Key(Right::Run | Right::Tools)) && route.method == Method::POST;
+        let handler = match is_call {
+            true => handler.route_layer(from_fn_with_state(Arc::clone(api), drain::until_sent)),
+            false => handler,
         };
         let handler = match replays {
             Some(Replays::Given) => handler.route_layer(from_fn_with_state(

@@ -113,7 +113,7 @@ impl Api {
     /// Begins work that counts against an allowance.
     pub(super) fn begin_work(&self, allowance: &Allowance, cost: OperationCost) -> Result<Begun, ApiError> {
         let Allowance { account, quota } = allowance;
-        if account.as_str() == OWNER || cost == OperationCost::Nothing {
+        if account.as_str() == OWNER || matches!(cost, OperationCost::Nothing | OperationCost::Copy) {
             return Ok(Begun(None));
         }
         if quota

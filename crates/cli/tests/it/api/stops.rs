@@ -57,6 +57,11 @@ fn a_server_that_is_told_to_end_waits_for_what_is_under_way_and_begins_nothing_m
             "{refused:?}"
         );
     }
+    let session = world.dir.run(["session", "new", "late"]);
+    assert!(
+        session.status == 125 && session.stderr.contains("the server is about to end"),
+        "{session:?}"
+    );
     // A run of the server's own user takes place without it.
     let own = world.json(["-c", "print(1)"]);
     assert_eq!(
