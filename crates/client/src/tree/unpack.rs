@@ -21,7 +21,7 @@ use super::{BUFFER, MAX_ENTRIES, OnProgress, Progress, Reason, Report, TreeError
 pub(crate) struct Bounds {
     /// Maximum size in bytes.
     pub(crate) most: u64,
-    /// What it may not bring or change.
+    /// Rules of the directory; `None` if it may bring and change everything.
     pub(crate) rules: Option<CopyRules>,
 }
 
