@@ -123,6 +123,20 @@ const OBEYED: &[&str] = &[
     ".bin",
     "bin",
     "sbin",
+    ".renviron",
+    "opencode.json",
+    "opencode.jsonc",
+    ".opencode",
+    ".kiro",
+    ".amazonq",
+    ".roo",
+    ".continue",
+    ".aider.conf.yml",
+    ".jj",
+    ".helix",
+    "mise.local.toml",
+    ".mise.local.toml",
+    ".mise",
 ];
 
 /// System directories.
