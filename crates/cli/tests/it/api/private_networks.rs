@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::keys::Holder;
-use super::{KEY, Surface};
+use super::{KEY, Reply, Surface};
 use crate::network::{OPEN, Server};
 use crate::support::eventually;
 use crate::world::World;
@@ -268,22 +268,51 @@ fn a_change_of_hosts_ends_connections_to_others() {
     world.close();
 }
 
+/// A client of E2B's protocol with the fixed key.
+struct E2bClient(Surface);
+
+impl E2bClient {
+    fn ask(&self, line: &str, body: &Value) -> Reply {
+        self.0
+            .ask(line, &[&format!("X-API-Key: {KEY}")], &body.to_string())
+    }
+
+    /// Creates a sandbox with these rules for its network.
+    fn create(&self, rules: &Value) -> Reply {
+        let mut new = rules.clone();
+        new["templateID"] = "base".into();
+        self.ask("POST /v2/sandboxes", &new)
+    }
+
+    /// Creates a sandbox, and returns its id.
+    fn created(&self, rules: &Value) -> String {
+        self.create(rules).json()["sandboxID"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    /// Fetches a page in a sandbox, and returns the exit status.
+    fn fetched(&self, id: &str, page: &Server) -> Value {
+        let line = format!("POST /v1/sandboxes/{id}/exec");
+        let answer = self.0.ask(
+            &line,
+            &[&format!("Authorization: Bearer {KEY}")],
+            &fetch(page).to_string(),
+        );
+        answer.json()["exit_code"].clone()
+    }
+}
+
 #[test]
 fn clients_of_e2b_reach_the_hosts_that_the_operator_opens() {
     let (page, other) = (Server::new(), Server::new());
     let (world, host) = opened(&page);
     let far = format!("127.0.0.1:{}", other.port);
-    let surface = Surface::loopback(&world);
-    let client =
-        |line: &str, body: &Value| surface.ask(line, &[&format!("X-API-Key: {KEY}")], &body.to_string());
-    let created = |rules: &Value| {
-        let mut new = rules.clone();
-        new["templateID"] = "base".into();
-        client("POST /v2/sandboxes", &new)
-    };
+    let client = E2bClient(Surface::loopback(&world));
     let hosts = |rules: &Value| {
-        let id = created(rules).json()["sandboxID"].as_str().unwrap().to_owned();
-        let detail = client(&format!("GET /sandboxes/{id}"), &json!({})).json();
+        let id = client.created(rules);
+        let detail = client.ask(&format!("GET /sandboxes/{id}"), &json!({})).json();
         let hosts = detail["network"]["allowOut"]
             .as_array()
             .cloned()
@@ -298,11 +327,7 @@ fn clients_of_e2b_reach_the_hosts_that_the_operator_opens() {
     let (id, open) = hosts(&json!({"allow_internet_access": true}));
     assert_eq!(open[0], json!(host));
     assert!(open.contains(&json!("files.pythonhosted.org")), "{open:?}");
-    let ran = |id: &str, page: &Server| {
-        let bearer = format!("Authorization: Bearer {KEY}");
-        let line = format!("POST /v1/sandboxes/{id}/exec");
-        surface.ask(&line, &[&bearer], &fetch(page).to_string()).json()["exit_code"].clone()
-    };
+    let ran = |id: &str, page: &Server| client.fetched(id, page);
     assert_eq!((ran(&id, &page), page.visits()), (json!(0), 1));
     assert_eq!((ran(&id, &other), other.visits()), (json!(22), 0));
     let only = json!({"network": {"allowOut": [host], "denyOut": ["0.0.0.0/0"]}});
@@ -325,7 +350,7 @@ fn clients_of_e2b_reach_the_hosts_that_the_operator_opens() {
             "denyOut",
         ),
     ] {
-        created(&rules).failed(status, told);
+        client.create(&rules).failed(status, told);
     }
     world.close();
 }
@@ -335,23 +360,10 @@ fn clients_of_e2b_change_the_hosts_of_a_sandbox() {
     let (page, other) = (Server::new(), Server::new());
     let (world, host) = opened(&page);
     let far = format!("127.0.0.1:{}", other.port);
-    let surface = Surface::loopback(&world);
-    let client =
-        |line: &str, body: &Value| surface.ask(line, &[&format!("X-API-Key: {KEY}")], &body.to_string());
-    let created = |network: &Value| {
-        let new = json!({"templateID": "base", "network": network});
-        client("POST /v2/sandboxes", &new).json()["sandboxID"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
-    let update = |id: &str, rules: &Value| client(&format!("PUT /sandboxes/{id}/network"), rules);
-    let visited = |id: &str| {
-        let bearer = format!("Authorization: Bearer {KEY}");
-        let line = format!("POST /v1/sandboxes/{id}/exec");
-        let answer = surface.ask(&line, &[&bearer], &fetch(&page).to_string());
-        (answer.json()["exit_code"].clone(), page.visits())
-    };
+    let client = E2bClient(Surface::loopback(&world));
+    let created = |network: &Value| client.created(&json!({"network": network}));
+    let update = |id: &str, rules: &Value| client.ask(&format!("PUT /sandboxes/{id}/network"), rules);
+    let visited = |id: &str| (client.fetched(id, &page), page.visits());
     let opens = json!({"allowOut": [host], "denyOut": ["0.0.0.0/0"]});
     let id = created(&opens);
     for (rules, told) in [
@@ -370,7 +382,7 @@ fn clients_of_e2b_change_the_hosts_of_a_sandbox() {
     ] {
         assert_eq!(update(&id, &closes).status, 204);
         assert_eq!(visited(&id), (json!(22), 1));
-        let detail = client(&format!("GET /sandboxes/{id}"), &json!({})).json();
+        let detail = client.ask(&format!("GET /sandboxes/{id}"), &json!({})).json();
         assert_eq!(detail["allowInternetAccess"], json!(false), "{detail}");
         assert_eq!(update(&id, &opens).status, 204);
     }

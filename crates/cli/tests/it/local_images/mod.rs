@@ -5,4 +5,4 @@ mod root;
 mod runs;
 mod store;
 
-pub(crate) use root::{root_archive, root_archive_with};
+pub(crate) use root::{import_of, root_archive, root_archive_with};

@@ -21,6 +21,17 @@ pub(crate) fn root_archive(dir: &Dir) -> PathBuf {
     root_archive_with(dir, &[])
 }
 
+/// Returns the command that imports an archive as the image `test/root:1`.
+pub(crate) fn import_of(archive: &Path) -> [&str; 5] {
+    [
+        "image",
+        "import",
+        archive.to_str().unwrap(),
+        "--name",
+        "test/root:1",
+    ]
+}
+
 /// Writes such an archive that has these programs, too.
 pub(crate) fn root_archive_with(dir: &Dir, programs: &[&str]) -> PathBuf {
     let top = dir.path("top");

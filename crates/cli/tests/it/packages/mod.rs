@@ -11,7 +11,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::api;
-use crate::local_images::root_archive;
+use crate::local_images::{import_of, root_archive};
 use crate::support::{Output, entries, eventually, finish};
 use crate::world::{Mode, Place, Run, World, here, play};
 use index::{Index, Wheel, digest, link};
@@ -430,14 +430,7 @@ fn sandboxes_have_the_configured_packages() {
     assert!(warnings.contains(lacks), "{created:?}");
     // Nor are interpreters of an image those that they were installed for.
     let archive = root_archive(&world.dir);
-    let import = [
-        "image",
-        "import",
-        archive.to_str().unwrap(),
-        "--name",
-        "test/root:1",
-    ];
-    ringfence(&world, &import).ok();
+    ringfence(&world, &import_of(&archive)).ok();
     let on_image = sandbox(&["create", "--name", "image", "--image", "test/root:1"]);
     assert!(
         on_image.stderr.contains("`packages.default` is left out"),

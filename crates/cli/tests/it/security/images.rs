@@ -6,7 +6,7 @@ use super::fence::Fence;
 use super::ordinary_user;
 use super::probe::{Probe, deny, deny_all_in_sandbox, deny_all_with, probe};
 use super::{namespaces, privileges, sockets};
-use crate::local_images::root_archive;
+use crate::local_images::{import_of, root_archive};
 use crate::support::finish;
 
 const ON_IMAGE: &[&str] = &["--image", "test/root:1"];
@@ -50,14 +50,7 @@ const UNWRITABLE: &[Probe] = &[
 pub(super) fn with_image(fence: Option<Fence>) -> Option<Fence> {
     let fence = fence?;
     let archive = root_archive(&fence.dir);
-    let import = [
-        "image",
-        "import",
-        archive.to_str().unwrap(),
-        "--name",
-        "test/root:1",
-    ];
-    finish(&mut fence.product("A=b", &import), b"").ok();
+    finish(&mut fence.product("A=b", &import_of(&archive)), b"").ok();
     Some(fence)
 }
 
