@@ -18,6 +18,7 @@ mod limits;
 mod mount;
 mod network;
 mod outcome;
+mod protected_names;
 mod quota;
 pub mod remedy;
 mod remote;
@@ -44,6 +45,7 @@ pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, ImageFacts, Meta, Outcome, OutputFile, ResourceLimits,
     RichResult, SessionFacts,
 };
+pub use protected_names::PROTECTED;
 pub use quota::{CpuTime, ParseCpuTimeError, Quota};
 pub use remedy::Remedy;
 pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};

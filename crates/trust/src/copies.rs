@@ -33,7 +33,7 @@ impl CopyGuard {
     /// Creates a guard with these protected paths, to which compiled code is added.
     pub fn new<S: AsRef<str>>(protected: impl IntoIterator<Item = S>) -> Self {
         Self {
-            protected: Protected::from_copies(protected),
+            protected: Protected::with_bytecode(protected),
             trusted: Trusted::none(),
         }
     }
@@ -64,8 +64,9 @@ impl CopyGuard {
     /// Returns the shortest protected beginning of a path.
     pub fn protected(&self, path: &Path) -> Option<PathBuf> {
         let names: Vec<&OsStr> = path.iter().collect();
-        let length = self.protected.within(&names)?;
-        Some(names[..length].iter().collect())
+        self.protected
+            .beginning(&names, 0)
+            .map(|names| names.iter().collect())
     }
 }
 
@@ -75,8 +76,8 @@ impl CopyRules {
         let whole = self.path.join(path);
         let names: Vec<&OsStr> = whole.iter().collect();
         let above = self.path.iter().count();
-        let end = (above + 1..=names.len()).find(|&end| self.protected.ends(&names[..end]))?;
-        Some(names[above..end].iter().collect())
+        let beginning = self.protected.beginning(&names, above)?;
+        Some(beginning[above..].iter().collect())
     }
 
     /// Returns `true` if programs of the host act on a path below the directory, by the word of a protected entry.

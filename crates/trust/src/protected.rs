@@ -1,108 +1,10 @@
 //! Denies changes to names that a program on the host takes for its configuration and executes.
 
-/// Directories and files through which programs on the host run commands, mostly without asking.
-pub const PROTECTED: &[&str] = &[
-    ".git",
-    ".gitmodules",
-    ".hg",
-    ".envrc",
-    ".direnv",
-    ".mise.toml",
-    "mise.toml",
-    ".husky",
-    ".githooks",
-    ".lefthook.yml",
-    "lefthook.yml",
-    ".pre-commit-config.yaml",
-    ".vscode",
-    ".idea",
-    ".zed",
-    ".cursor",
-    ".windsurf",
-    ".devcontainer",
-    ".devcontainer.json",
-    ".claude",
-    ".codex",
-    ".gemini",
-    ".mcp.json",
-    "ringfence.toml",
-    "ringfence.yaml",
-    "ringfence.yml",
-    "ringfence.json",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".vimrc",
-    ".exrc",
-    ".nvimrc",
-    ".nvim.lua",
-    ".gdbinit",
-    ".lldbinit",
-    ".ssh",
-    ".gnupg",
-    ".npmrc",
-    ".yarn",
-    ".yarnrc",
-    ".yarnrc.yml",
-    ".pnp.cjs",
-    ".pnp.js",
-    ".pnp.loader.mjs",
-    ".pnpmfile.cjs",
-    ".pnpmfile.mjs",
-    "pnpm-workspace.yaml",
-    ".corepack.env",
-    "bunfig.toml",
-    ".bunfig.toml",
-    "uv.toml",
-    ".python-version",
-    ".python-versions",
-    ".azure",
-    "_opam",
-    ".cargo",
-    "rust-toolchain",
-    "rust-toolchain.toml",
-    "ansible.cfg",
-    "sitecustomize.py",
-    "usercustomize.py",
-    "conftest.py",
-    ".venv",
-    "venv",
-    "*.pth",
-    ".irbrc",
-    ".pryrc",
-    ".Rprofile",
-    ".Renviron",
-    ".pdbrc",
-    ".pdbrc.py",
-    ".eslintrc",
-    ".eslintrc.js",
-    ".eslintrc.cjs",
-    ".eslintrc.json",
-    ".eslintrc.yaml",
-    ".eslintrc.yml",
-    ".mvn",
-    "opencode.json",
-    "opencode.jsonc",
-    ".opencode",
-    ".kiro",
-    ".amazonq",
-    ".roo",
-    ".continue",
-    ".aider.conf.yml",
-    ".jj",
-    ".helix",
-    "mise.local.toml",
-    ".mise.local.toml",
-    ".mise",
-];
+pub use ringfence_policy::PROTECTED;
 
-/// Names of compiled code, which Python loads in place of the source beside it.
+use std::ffi::OsStr;
+
+/// Names of compiled Python code.
 const BYTECODE: [&str; 2] = ["__pycache__", "*.pyc"];
 
 /// Paths that may be read and listed, but not written, created, deleted or replaced, at any depth.
@@ -137,20 +39,22 @@ impl Protected {
         Self::new(PROTECTED)
     }
 
-    /// Protects these paths and compiled code from copies of a guest's files, which take the place of a person's.
-    pub fn from_copies<S: AsRef<str>>(paths: impl IntoIterator<Item = S>) -> Self {
+    /// Protects these paths and compiled code, which Python loads in place of the source beside it.
+    pub fn with_bytecode<S: AsRef<str>>(paths: impl IntoIterator<Item = S>) -> Self {
         let mut protected = Self::new(paths);
         protected.paths.extend(Self::new(BYTECODE).paths);
         protected
     }
 
-    /// Returns the length of the shortest beginning of a path that ends with a protected one.
-    pub fn within(&self, names: &[impl AsRef<std::ffi::OsStr>]) -> Option<usize> {
-        (1..=names.len()).find(|&length| self.ends(&names[..length]))
+    /// Returns the shortest beginning of a path that ends with a protected one, and has more than `above` names.
+    pub fn beginning<'a, S: AsRef<OsStr>>(&self, names: &'a [S], above: usize) -> Option<&'a [S]> {
+        let ends = above + 1..=names.len();
+        ends.map(|end| &names[..end])
+            .find(|beginning| self.ends(beginning))
     }
 
     /// Returns `true` if a path ends with a protected one.
-    pub fn ends(&self, names: &[impl AsRef<std::ffi::OsStr>]) -> bool {
+    pub fn ends(&self, names: &[impl AsRef<OsStr>]) -> bool {
         let longest = self.paths.iter().map(Vec::len).max().unwrap_or_default();
         let tail: Vec<String> = names[names.len().saturating_sub(longest)..]
             .iter()
@@ -164,7 +68,7 @@ impl Protected {
 
     /// Returns `true` if a name is spelled like a protected one, and does not match merely by a pattern or
     /// another spelling.
-    pub fn names(&self, name: &std::ffi::OsStr) -> bool {
+    pub fn names(&self, name: &OsStr) -> bool {
         let is_written = |path: &Vec<String>| matches!(&path[..], [only] if name.eq_ignore_ascii_case(only));
         self.paths.iter().any(is_written)
     }
@@ -251,10 +155,12 @@ mod tests {
 
     #[test]
     fn a_path_is_protected_below_a_protected_one() {
-        let copied = Protected::from_copies(PROTECTED);
-        assert_eq!(copied.within(&["a", ".git", "hooks", ".envrc"]), Some(2));
-        assert_eq!(copied.within(&["a", "b.pyc"]), Some(2));
-        assert_eq!(copied.within(&["git", "pyc"]), None);
+        let copied = Protected::with_bytecode(PROTECTED);
+        let beginning = |names: &'static [&str], above| copied.beginning(names, above).map(<[_]>::len);
+        assert_eq!(beginning(&["a", ".git", "hooks", ".envrc"], 0), Some(2));
+        assert_eq!(beginning(&["a", ".git", "hooks", ".envrc"], 2), Some(4));
+        assert_eq!(beginning(&["a", "b.pyc"], 0), Some(2));
+        assert_eq!(beginning(&["git", "pyc"], 0), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-// The list of crates/trust/src/protected.rs, which a test there compares.
+// The list of crates/policy/src/protected_names.rs, which a test there compares.
 
 export const PROTECTED = [
   ".git",
@@ -75,8 +75,8 @@ export const PROTECTED = [
   "*.pth",
   ".irbrc",
   ".pryrc",
-  ".Rprofile",
-  ".Renviron",
+  ".rprofile",
+  ".renviron",
   ".pdbrc",
   ".pdbrc.py",
   ".eslintrc",

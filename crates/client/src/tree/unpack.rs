@@ -118,20 +118,18 @@ impl Unpacking {
 
     /// Returns `true` if a trusted file is there or above, or git would take a directory on the way for a repository.
     fn is_relied_on(&self, rules: &CopyRules, path: &Path) -> bool {
+        // `None` below what is missing.
         let mut directory = Some(Parent(None));
         for name in path.iter() {
-            let opened = directory.as_ref().map(|directory| directory.here(self));
-            let is_there = |mark: &OsStr| opened.is_some_and(|opened| opened.stat(mark).is_ok());
-            if makes_repository(name, is_there) {
+            let here = directory.as_ref().map(|directory| directory.here(self));
+            let stat = |name: &OsStr| here?.stat(name).ok();
+            if makes_repository(name, |mark| stat(mark).is_some())
+                || stat(name).is_some_and(|found| rules.is_kept(&found))
+            {
                 return true;
             }
-            let found = opened.and_then(|opened| opened.stat(name).ok());
-            if found.as_ref().is_some_and(|found| rules.is_kept(found)) {
-                return true;
-            }
-            directory = opened
-                .and_then(|opened| opened.child(name).ok())
-                .map(|child| Parent(Some(child)));
+            let child = here.and_then(|here| here.child(name).ok());
+            directory = child.map(|child| Parent(Some(child)));
         }
         false
     }

@@ -102,11 +102,11 @@ impl Destination {
 pub(super) fn check_name(path: &Path, protected: &[String]) -> io::Result<()> {
     let protected = Protected::new(protected);
     let names: Vec<&OsStr> = path.iter().collect();
-    match (1..=names.len()).find(|&end| protected.ends(&names[..end])) {
+    match protected.beginning(&names, 0) {
         None => Ok(()),
-        Some(end) => Err(io::Error::other(format!(
+        Some(beginning) => Err(io::Error::other(format!(
             "`{}` is protected: programs of the host execute or obey files there",
-            names[end - 1].display()
+            beginning[beginning.len() - 1].display()
         ))),
     }
 }

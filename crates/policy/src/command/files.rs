@@ -4,12 +4,13 @@ use super::analysis::{Analysis, Destination, Reach, Source};
 use super::effect::Effect;
 use super::options::Scanned;
 use super::{secrets, within_word};
+use crate::protected_names::PROTECTED;
 use crate::shell::Word;
 
-/// Names of files and directories that programs execute or load as settings wherever they lie.
+/// Names of files and directories that programs execute or load as settings wherever they lie, beside [`PROTECTED`] ones: guests may
+/// write these.
 const OBEYED: &[&str] = &[
     ".bash*",
-    ".profile",
     ".z*",
     ".ksh*",
     ".csh*",
@@ -22,62 +23,32 @@ const OBEYED: &[&str] = &[
     ".inputrc",
     ".vim*",
     ".gvimrc",
-    ".exrc",
     ".emacs*",
     ".nanorc",
     ".tmux*",
     ".screenrc",
-    ".gdbinit",
-    ".lldbinit",
-    ".git",
     ".gitconfig",
-    ".gitmodules",
     ".gitattributes",
-    ".npmrc",
     ".yarn*",
     ".pnpmfile*",
     ".pnp.*",
-    "pnpm-workspace.yaml",
-    ".corepack.env",
-    "bunfig.toml",
-    ".bunfig.toml",
-    "uv.toml",
     ".python-version*",
     "pyvenv.cfg",
     "rust-toolchain*",
-    "ansible.cfg",
-    ".azure",
-    "_opam",
     ".pypirc",
     ".pythonrc*",
-    ".irbrc",
-    ".pryrc",
-    ".rprofile",
     ".curlrc",
     ".wgetrc",
-    ".ssh",
-    ".gnupg",
     ".config",
     ".local",
-    ".cargo",
     ".rustup",
     ".docker",
     ".kube",
     ".aws",
-    ".envrc",
-    ".husky",
-    ".vscode",
-    ".idea",
-    ".venv",
-    "venv",
     "authorized_keys*",
     "crontab*",
     "cron.*",
     "sudoers*",
-    "sitecustomize.py",
-    "usercustomize.py",
-    "conftest.py",
-    "*.pth",
     "launchagents",
     "launchdaemons",
     "autostart",
@@ -86,26 +57,9 @@ const OBEYED: &[&str] = &[
     "profile.d",
     "ld.so.*",
     "hooks",
-    ".githooks",
-    ".hg",
-    ".direnv",
-    ".mise.toml",
-    "mise.toml",
     ".lefthook*",
     "lefthook*",
-    ".pre-commit-config.yaml",
-    ".zed",
-    ".cursor",
-    ".windsurf",
     ".devcontainer*",
-    ".claude",
-    ".codex",
-    ".gemini",
-    ".mcp.json",
-    "ringfence.toml",
-    "ringfence.yaml",
-    "ringfence.yml",
-    "ringfence.json",
     ".nvim*",
     ".nvm",
     ".oh-my-zsh",
@@ -115,7 +69,6 @@ const OBEYED: &[&str] = &[
     ".sdkman",
     ".eslintrc*",
     ".pdbrc*",
-    ".mvn",
     "gradlew*",
     "mvnw*",
     "__pycache__",
@@ -123,20 +76,6 @@ const OBEYED: &[&str] = &[
     ".bin",
     "bin",
     "sbin",
-    ".renviron",
-    "opencode.json",
-    "opencode.jsonc",
-    ".opencode",
-    ".kiro",
-    ".amazonq",
-    ".roo",
-    ".continue",
-    ".aider.conf.yml",
-    ".jj",
-    ".helix",
-    "mise.local.toml",
-    ".mise.local.toml",
-    ".mise",
 ];
 
 /// System directories.
@@ -235,7 +174,7 @@ fn numbered(prefix: &str, title: &str, analysis: &mut Analysis) {
         Some(end) => (1..=end.len()).any(|at| name.ends_with(&end[..at]) && is_counted(&end[at..])),
         None => obeyed.strip_prefix(name.as_str()).is_some_and(is_counted),
     };
-    if name.starts_with('.') || OBEYED.iter().any(|obeyed| can_become(obeyed)) {
+    if name.starts_with('.') || obeyed_names().any(can_become) {
         analysis.add(
             Effect::Code,
             format!("{title}: a name that it makes may be run or obeyed"),
@@ -328,6 +267,11 @@ fn gives_rights(text: &str) -> bool {
     octal && digits.len() > 3 || !octal && text.contains('s') && text.contains(['+', '='])
 }
 
+/// Returns the names of files and directories that are executed or loaded as settings; `*` matches any text.
+fn obeyed_names() -> impl Iterator<Item = &'static str> {
+    OBEYED.iter().chain(PROTECTED).copied()
+}
+
 /// Returns `true` for a path whose files are executed or loaded as settings.
 pub fn is_obeyed(path: &str) -> bool {
     let path = secrets::plain_path(&path.to_ascii_lowercase());
@@ -335,7 +279,7 @@ pub fn is_obeyed(path: &str) -> bool {
         path.strip_prefix(place)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let obeyed = |name: &str| OBEYED.iter().any(|pattern| within_word(pattern, name));
+    let obeyed = |name: &str| obeyed_names().any(|pattern| within_word(pattern, name));
     SYSTEM.iter().any(|place| below(place)) || path.split('/').any(obeyed)
 }
 
