@@ -30,6 +30,6 @@ mod spec;
 pub use connection::{Channels, MAX_MESSAGE};
 pub use error::Error;
 pub use message::{Incoming, MessageError, Protocol};
-pub use peer::{Act, Gate, Held, KeyEnd, Refusal};
+pub use peer::{Act, Gate, Guard, KeyEnd, Refusal};
 pub use service::{Kernel, KernelInfo, NewKernel, Service};
 pub use spec::{KernelSpec, KernelSpecs};

@@ -20,8 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Resolves when a client's key is revoked or expires; never, if it cannot.
 pub type KeyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Something of the caller's, such as a share of the memory for requests, released on drop.
-pub type Held = Box<dyn Any + Send + Sync>;
+/// A guard of the caller's, such as a share of the memory for requests, which drop releases.
+pub type Guard = Box<dyn Any + Send + Sync>;
 
 /// An act of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,18 +44,17 @@ pub struct Refusal {
 
 /// The caller's side of a connection.
 pub trait Gate: Send + Sync + fmt::Debug {
-    /// Checks, counts and records an operation, which is not performed if that fails. It is under way until what is returned is
-    /// dropped.
+    /// Checks, counts and records an operation, which is not performed if that fails. It is under way until the guard is dropped.
     ///
     /// # Errors
     /// If it is not allowed, or cannot be recorded.
-    fn begin(&self, act: Act, described: &Value) -> Result<Held, Refusal>;
+    fn begin(&self, act: Act, described: &Value) -> Result<Guard, Refusal>;
 
     /// Takes memory for a request that waits.
     ///
     /// # Errors
     /// If the client has no more of it.
-    fn keep(&self, bytes: usize) -> Result<Held, Refusal>;
+    fn keep(&self, bytes: usize) -> Result<Guard, Refusal>;
 
     /// Returns the end of the client's key.
     fn key_end(&self) -> KeyEnd;
@@ -77,7 +76,7 @@ pub(crate) struct Request {
     pub(crate) gate: Arc<dyn Gate>,
     /// Restarts before it: it is not carried out after another one.
     pub(crate) restarts: u64,
-    pub(crate) _kept: Held,
+    pub(crate) _kept: Guard,
 }
 
 /// The other end of a peer, which its connection has.

@@ -111,7 +111,7 @@ async fn supervise(stream: UnixStream, services: &Services) {
         let work = services.api.begin_own_work().ok();
         let answer = match kind {
             Kind::Run | Kind::Session | Kind::Sandbox if work.is_none() && begins_work(kind, &payload) => {
-                refused(&ended(kind))
+                refused(&draining(kind))
             }
             Kind::Run => answer(&payload, &mut receiver, &mut sender, services).await,
             Kind::Session => sessions(&payload, services).await,
@@ -324,8 +324,8 @@ fn begins_work(kind: Kind, payload: &[u8]) -> bool {
     }
 }
 
-/// Returns the refusal of a server that is about to end. The client of a run then runs it itself.
-fn ended(kind: Kind) -> Refusal {
+/// Returns the refusal while the server drains. The client of a run then runs it itself.
+fn draining(kind: Kind) -> Refusal {
     Refusal {
         reason: match kind {
             Kind::Run => Reason::Declined,

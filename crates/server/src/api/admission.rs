@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::drain::Work;
 use super::error::ApiError;
 use super::keys::Grant;
 
@@ -63,14 +62,13 @@ struct Waiter {
     turn: oneshot::Sender<()>,
 }
 
-/// A call's turn, until it is dropped. Calls of the server's own user have no slot.
+/// A slot, freed on drop. Calls of the server's own user have none.
 #[derive(Debug)]
 pub(super) struct Turn {
     _slot: Option<Slot>,
-    _work: Work,
 }
 
-/// A slot that is taken, freed on drop.
+/// A slot that is taken.
 #[derive(Debug)]
 struct Slot {
     shared: Arc<Shared>,
@@ -136,24 +134,19 @@ impl Admission {
     }
 
     /// Waits for a slot, if the client's queue has room.
-    pub(super) async fn enter(&self, grant: &Grant, work: Work) -> Result<Turn, ApiError> {
-        self.turn(grant, work, Wait::Bounded).await
+    pub(super) async fn enter(&self, grant: &Grant) -> Result<Turn, ApiError> {
+        match grant.is_owner() {
+            true => Ok(Turn { _slot: None }),
+            false => Shared::enter(&self.0, grant.allowance.account.as_str(), Wait::Bounded).await,
+        }
     }
 
     /// Waits for a slot for a program of a batch, of which one waits at a time: its place is that of the batch.
-    pub(super) async fn enter_from_batch(&self, grant: &Grant, work: Work) -> Result<Turn, ApiError> {
-        self.turn(grant, work, Wait::Unbounded).await
-    }
-
-    async fn turn(&self, grant: &Grant, work: Work, wait: Wait) -> Result<Turn, ApiError> {
-        let slot = match grant.is_owner() {
-            true => None,
-            false => Some(Shared::enter(&self.0, grant.allowance.account.as_str(), wait).await?),
-        };
-        Ok(Turn {
-            _slot: slot,
-            _work: work,
-        })
+    pub(super) async fn enter_from_batch(&self, grant: &Grant) -> Result<Turn, ApiError> {
+        match grant.is_owner() {
+            true => Ok(Turn { _slot: None }),
+            false => Shared::enter(&self.0, grant.allowance.account.as_str(), Wait::Unbounded).await,
+        }
     }
 
     pub(super) fn figures(&self) -> AdmissionFigures {
@@ -175,7 +168,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn enter(self: &Arc<Self>, client: &str, wait: Wait) -> Result<Slot, ApiError> {
+    async fn enter(self: &Arc<Self>, client: &str, wait: Wait) -> Result<Turn, ApiError> {
         let mut place = self.join(client, wait)?;
         let got = match wait {
             Wait::Bounded => tokio::time::timeout(self.limits.patience, &mut place.turn).await,
@@ -183,7 +176,9 @@ impl Shared {
         };
         match got {
             // A sender is dropped with its waiter, which leaves the queue with its place.
-            Ok(_) => Ok(place.into_slot()),
+            Ok(_) => Ok(Turn {
+                _slot: Some(place.into_slot()),
+            }),
             Err(_) => {
                 self.lock().refused_late += 1;
                 Err(self.late())
@@ -347,7 +342,6 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::drain::Drain;
     use super::*;
 
     fn admission(slots: usize, share: usize, patience: Duration) -> Admission {
@@ -478,10 +472,10 @@ mod tests {
     async fn the_servers_user_waits_for_no_key() {
         let admission = admission(1, 1, TIMEOUT);
         let _slot = Shared::enter(&admission.0, "one", Wait::Bounded).await.unwrap();
-        let (owner, drain) = (Grant::of_owner(), Drain::default());
+        let owner = Grant::of_owner();
         let turns = (
-            admission.enter(&owner, drain.begin().unwrap()).await,
-            admission.enter_from_batch(&owner, drain.begin().unwrap()).await,
+            admission.enter(&owner).await,
+            admission.enter_from_batch(&owner).await,
         );
         assert!(turns.0.is_ok() && turns.1.is_ok());
         assert_eq!(admission.figures().at_work, 1);

@@ -21,7 +21,6 @@ use tokio::task::JoinSet;
 
 use super::admission::Turn;
 use super::content::Content;
-use super::drain::Work;
 use super::error::ApiError;
 use super::keys::Grant;
 use super::rights::Right;
@@ -147,8 +146,6 @@ impl Iterator for Waiting {
 struct UnderWay {
     api: Arc<Api>,
     grant: Arc<Grant>,
-    /// Includes the work of its programs.
-    work: Work,
     waiting: Peekable<Enumerate<Waiting>>,
     running: JoinSet<String>,
     most: usize,
@@ -160,7 +157,6 @@ async fn batch(
     request: Request,
 ) -> Result<Response, ApiError> {
     api.check_quota(&grant)?;
-    let work = api.drain.begin()?;
     let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
         (body::NDJSON, bytes) => Waiting::Lines(bytes),
         (_, bytes) => {
@@ -172,7 +168,6 @@ async fn batch(
     let under_way = UnderWay {
         api,
         grant,
-        work,
         waiting: waiting.enumerate().peekable(),
         running: JoinSet::new(),
         most: EACH * std::thread::available_parallelism().map_or(1, NonZero::get),
@@ -192,7 +187,7 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
         let next = match (&mut waits, has_more) {
             (_, false) => None,
             (Some(turn), true) => Some(turn),
-            (none, true) => Some(none.insert(batch.turn())),
+            (none, true) => Some(none.insert(wait(&batch.api, &batch.grant))),
         };
         let turn = tokio::select! {
             biased;
@@ -212,13 +207,13 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
 
 type NextTurn = Pin<Box<dyn Future<Output = Result<Turn, ApiError>> + Send>>;
 
-impl UnderWay {
-    /// Waits for a turn. The other programs wait behind it, so that a batch has one place in the queue of its key.
-    fn turn(&self) -> NextTurn {
-        let (api, grant, work) = (Arc::clone(&self.api), Arc::clone(&self.grant), self.work.clone());
-        Box::pin(async move { api.admission.enter_from_batch(&grant, work).await })
-    }
+/// Waits for a turn. The others of the batch wait behind it, so that a batch has one place in the queue of its key.
+fn wait(api: &Arc<Api>, grant: &Arc<Grant>) -> NextTurn {
+    let (api, grant) = (Arc::clone(api), Arc::clone(grant));
+    Box::pin(async move { api.admission.enter_from_batch(&grant).await })
+}
 
+impl UnderWay {
     fn start(&mut self, index: usize, program: Program, turn: Result<Turn, ApiError>) {
         let (api, grant) = (Arc::clone(&self.api), Arc::clone(&self.grant));
         self.running.spawn(async move {

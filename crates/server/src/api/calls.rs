@@ -22,7 +22,7 @@ impl Api {
     ) -> Result<Use, ApiError> {
         // A client over its quota is refused at once, without waiting for a turn.
         self.check_quota(grant)?;
-        let turn = self.admission.enter(grant, self.drain.begin()?).await?;
+        let turn = self.admission.enter(grant).await?;
         self.used(grant, tool, arguments, turn)
     }
 

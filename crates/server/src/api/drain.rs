@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 
 use super::error::ApiError;
@@ -67,21 +67,11 @@ impl Drain {
     }
 }
 
-/// Counts a call as under way until its answer is sent. Whether it may begin is decided where it does.
+/// Answers a request whose work is under way until its answer is sent.
 pub(super) async fn until_sent(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    let work = api.drain.begin().ok();
-    let response = next.run(request).await;
-    match work {
-        Some(work) => stream::holding(response, work),
-        None => response,
-    }
-}
-
-impl Clone for Work {
-    /// Begins work that is part of this, even while the server drains.
-    fn clone(&self) -> Self {
-        self.0.send_modify(|state| state.at_work += 1);
-        Self(self.0.clone())
+    match api.drain.begin() {
+        Ok(work) => stream::holding(next.run(request).await, work),
+        Err(error) => error.into_response(),
     }
 }
 
@@ -100,15 +90,13 @@ mod tests {
     #[tokio::test]
     async fn a_drain_refuses_new_work_and_ends_with_the_last_piece_of_the_old() {
         let drain = Drain::default();
-        let batch = drain.begin().unwrap();
-        assert_eq!(drain.start(), 1);
+        let (one, other) = (drain.begin().unwrap(), drain.begin().unwrap());
+        assert_eq!(drain.start(), 2);
         assert!(drain.is_draining());
         assert_eq!(drain.begin().unwrap_err().retry_after(), Some(1));
-        // A program of the batch begins later.
-        let program = batch.clone();
-        drop(batch);
+        drop(one);
         assert!(drain.idle().now_or_never().is_none());
-        drop(program);
+        drop(other);
         assert!(drain.idle().now_or_never().is_some());
     }
 }

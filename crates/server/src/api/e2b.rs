@@ -146,7 +146,7 @@ async fn while_keyed(
     };
     let answered = match answered {
         // Large answers of E2B's routes are of what reads, by POST as well.
-        Ok(response) if is_ours => api.kept(response, &account, &Method::GET, slot).await,
+        Ok(response) if is_ours => api.charge_answer(response, &account, &Method::GET, slot).await,
         answered => answered,
     };
     answered.unwrap_or_else(|error| {

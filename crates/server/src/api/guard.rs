@@ -472,8 +472,8 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         .answer(&grant.client, right, connection, answer);
     let response = answered.await.unwrap_or_else(ApiError::into_response);
     if response.body().size_hint().exact().is_some() {
-        let kept = check.api.kept(response, account, &method, slot).await;
-        return kept.unwrap_or_else(ApiError::into_response);
+        let charged = check.api.charge_answer(response, account, &method, slot).await;
+        return charged.unwrap_or_else(ApiError::into_response);
     }
     // An answer that is made as it is read may still use the body.
     response.map(|body| {

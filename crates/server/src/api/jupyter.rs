@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use axum::{Extension, Json};
 use ringfence_jupyter::{
-    Act, Channels, Error, Gate, Held, Kernel, KernelInfo, KernelSpec, KernelSpecs, KeyEnd, MAX_MESSAGE,
+    Act, Channels, Error, Gate, Guard, Kernel, KernelInfo, KernelSpec, KernelSpecs, KeyEnd, MAX_MESSAGE,
     NewKernel, Protocol, Refusal,
 };
 use serde_json::{Value, json};
@@ -259,7 +259,7 @@ struct OfKey {
 }
 
 impl Gate for OfKey {
-    fn begin(&self, act: Act, described: &Value) -> Result<Held, Refusal> {
+    fn begin(&self, act: Act, described: &Value) -> Result<Guard, Refusal> {
         let name = match act {
             Act::Run => "sandbox.run",
             Act::Interrupt => "sandbox.interrupt",
@@ -270,7 +270,7 @@ impl Gate for OfKey {
         Ok(Box::new(work))
     }
 
-    fn keep(&self, bytes: usize) -> Result<Held, Refusal> {
+    fn keep(&self, bytes: usize) -> Result<Guard, Refusal> {
         let share = self.api.bodies.take(&self.grant, bytes).map_err(refusal)?;
         Ok(Box::new(share))
     }

@@ -203,7 +203,7 @@ async fn exec(
 ) -> Result<Response, ApiError> {
     let asked: Exec = body::json(request).await?;
     let described = Extension(Described(json!({"code": asked.code, "language": asked.lang})));
-    let _turn = api.admission.enter(&grant, api.drain.begin()?).await?;
+    let _turn = api.admission.enter(&grant).await?;
     let answer = api.librechat.exec(&client.scope, asked).await?;
     Ok((described, Json(answer)).into_response())
 }
@@ -224,7 +224,7 @@ async fn programmatic(
         Some(code) => json!({ "code": code }),
         None => json!({ "results_of": results.collect::<Vec<_>>() }),
     };
-    let _turn = api.admission.enter(&grant, api.drain.begin()?).await?;
+    let _turn = api.admission.enter(&grant).await?;
     let answer = api.librechat.programmatic(&client.scope, asked).await?;
     Ok((Extension(Described(described)), Json(answer)).into_response())
 }

@@ -140,13 +140,14 @@ async fn post(
         Kind::Question => answer(session(&api, &grant, &headers)?.session().ask(message)?).await,
         Kind::Call => {
             let session = session(&api, &grant, &headers)?;
+            let work = api.drain.begin()?;
             api.check_quota(&grant)?;
-            let turn = api.admission.enter(&grant, api.drain.begin()?).await?;
+            let turn = api.admission.enter(&grant).await?;
             // As for calls on other paths, until the run is stored.
             let using = api.key_uses.begin(&grant.client, RIGHT);
             message.keep((turn, api.begin(&grant)?, using));
             let exchange = session.session().ask(message)?;
-            Ok(events(Messages::Call(exchange), session))
+            Ok(stream::holding(events(Messages::Call(exchange), session), work))
         }
         Kind::Notice => {
             session(&api, &grant, &headers)?.session().tell(message)?;

@@ -130,6 +130,12 @@ impl Route {
         })
     }
 
+    /// Returns `true` for a call of a tool, such as a run, whose answer is its result. A message of MCP may be another one.
+    pub(super) fn is_call(&self) -> bool {
+        let is_of_tools = matches!(self.needs, Needs::Key(Right::Run | Right::Tools));
+        is_of_tools && self.method == Method::POST && self.path != "/mcp"
+    }
+
     /// Takes a body.
     pub(super) fn with_body(mut self, request: Content) -> Self {
         self.request = Some(request);

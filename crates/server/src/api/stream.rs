@@ -1,4 +1,4 @@
-//! Response bodies that are made as the client reads them: a slow client slows only its own.
+//! Response bodies that are made as the client reads them, so that a slow client slows only its own, and that hold something.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -6,13 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper::HeaderMap;
 use hyper::body::{Body as Streamed, Bytes, Frame, SizeHint};
-
-use super::body::JSON;
-use super::budget::BodyShare;
 
 /// The next part of a body, with the state after it; `None` at its end.
 type Next<S> = Pin<Box<dyn Future<Output = Option<(Bytes, S)>> + Send>>;
@@ -44,14 +40,6 @@ impl<S> Streamed for Stream<S> {
             Some(Ok(Frame::data(bytes)))
         })
     }
-}
-
-/// Returns an answer of JSON that counts as memory of its client until it is sent.
-pub(super) fn json(json: Vec<u8>, share: BodyShare) -> Response {
-    let once = |(json, share): (Option<Vec<u8>>, BodyShare)| -> Next<_> {
-        Box::pin(async move { json.map(|json| (Bytes::from(json), (None, share))) })
-    };
-    ([(header::CONTENT_TYPE, JSON)], body((Some(json), share), once)).into_response()
 }
 
 /// A body that holds something until it is sent or dropped.

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
-use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::MethodFilter;
 use axum::{Extension, Router};
 
 use super::recording::{self, Recorder};
-use super::rights::Right;
-use super::route::{AllRoutes, Needs, Replays, Route};
+use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
     approvals, audit, batch, docs, drain, guard, health, idempotency, images, jupyter, key_routes, librechat,
@@ -61,9 +59,9 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             needs: route.needs,
             max,
         };
-        let replays = route.replays();
+        let (replays, is_call) = (route.replays(), route.is_call());
         let allowed = query::AllowedParameters::of(&route);
-        let filter = MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET);
+        let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
         let handler = (route.handler)(filter);
         let handler = match allowed {
             Some(allowed) => handler.route_layer(from_fn_with_state(allowed, query::check)),
@@ -81,8 +79,6 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             }
             None => handler,
         };
-        let is_call =
-            matches!(route.needs, Needs::Key(Right::Run | Right::Tools)) && route.method == Method::POST;
         let handler = match is_call {
             true => handler.route_layer(from_fn_with_state(Arc::clone(api), drain::until_sent)),
             false => handler,

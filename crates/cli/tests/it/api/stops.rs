@@ -1,5 +1,7 @@
 //! The end of the server, as its clients see it.
 
+use std::io::Read;
+
 use serde_json::json;
 
 use super::run::lives;
@@ -83,6 +85,30 @@ fn a_server_that_is_told_to_end_waits_for_what_is_under_way_and_begins_nothing_m
             && !log.contains("cancelled calls"),
         "{log}"
     );
+    world.close();
+}
+
+#[test]
+fn a_server_that_is_told_to_end_sends_the_answer_that_a_client_is_slow_to_read() {
+    let world = World::before_engine();
+    let config = format!("{CONFIG}drain_timeout = '10m'\n[sandbox]\nmax_output = '1MiB'\n");
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
+    let surface = Surface::loopback(&world);
+    // Each byte is six in JSON: more than the kernel takes of a client that does not read.
+    let program = json!({"code": "head -c 1000000 /dev/zero", "language": "bash"}).to_string();
+    let mut answer = surface.send("POST /v1/run", &[BEARER], &program);
+    let mut begun = [0; 12];
+    answer.read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 200");
+    let server = world.ask_engine("TERM");
+    eventually("the server drains", || {
+        surface.ask("GET /readyz", &[], "").status == 503
+    });
+    let mut rest = String::new();
+    answer.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest.matches("\\u0000").count(), 1_000_000);
+    assert_eq!(server.wait(), Some(0));
     world.close();
 }
 
