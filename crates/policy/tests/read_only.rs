@@ -138,6 +138,10 @@ fn programs_with_a_language_run_confined_or_not_at_all() {
     ] {
         assert_eq!(reading(line).verdict, Verdict::Review, "{line}");
     }
+    // It runs `packer-plugin-*` of the working directory first.
+    for line in ["packer version", "packer fmt -check x.hcl"] {
+        assert_eq!(reading(line).verdict, Verdict::Review, "{line}");
+    }
     for line in ["awk 1 x", "yq . x.yml"] {
         assert_eq!(decide(line, &preset(&[])).verdict, Verdict::Review, "{line}");
     }

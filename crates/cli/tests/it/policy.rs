@@ -169,6 +169,24 @@ fn bad_usage_and_bad_patterns_are_told() {
 }
 
 #[test]
+fn it_is_said_where_no_command_runs_at_all() {
+    let dir = Dir::new();
+    let told = |command: &str| dir.run(["policy", command, "--", "ls"]).stderr;
+    for command in ["check", "explain"] {
+        assert!(
+            told(command).contains("commands on the host are switched off"),
+            "{}",
+            told(command)
+        );
+    }
+    dir.write(
+        "config/ringfence/ringfence.toml",
+        "[hostExecution]\nenabled = true\n",
+    );
+    assert_eq!(told("check"), "");
+}
+
+#[test]
 fn a_standing_approval_is_part_of_the_decision() {
     let dir = listed();
     let work = dir.path("work").canonicalize().unwrap();

@@ -215,6 +215,20 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
+fn mistakes_of_values_hide_none_of_parts() {
+    let text = "[hostExecution.preValidation]\nriskThreshold = 50\n[egress]\nallowed_hosts = ['http://x/']\n[sandbox]\nunknown = 1\n";
+    let problems = parts_of(text).unwrap_err();
+    let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    for part in ["riskThreshold", "egress.allowed_hosts", "sandbox.unknown"] {
+        assert!(
+            messages.iter().any(|message| message.contains(part)),
+            "{part}: {messages:?}"
+        );
+    }
+    assert_eq!(problems.len(), 3, "{messages:?}");
+}
+
+#[test]
 fn mistakes_name_key_line_and_what_was_found() {
     for (text, expected) in MISTAKES {
         let told = mistake(text);

@@ -54,6 +54,27 @@ fn sandboxes_have_names_of_their_own() {
     client.args(["-I", "-c", include_str!("domain.py")]);
     client.arg(authority.file()).args([&port, KEY]);
     succeeds(&mut client);
+    // A probe asks by the address, and reaches nothing else so.
+    let status = |path: &str| {
+        let mut curl = world.dir.program("curl");
+        curl.args([
+            "--silent",
+            "--insecure",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code}",
+        ]);
+        let asked = curl
+            .arg(format!("https://127.0.0.1:{port}{path}"))
+            .output()
+            .unwrap();
+        String::from_utf8(asked.stdout).unwrap()
+    };
+    assert_eq!(
+        ["/healthz", "/readyz", "/v1/sandboxes"].map(status),
+        ["200", "200", "421"]
+    );
     world.close();
 }
 
