@@ -12,7 +12,10 @@ use serde::Serialize;
 /// Style and destination of messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ui {
+    /// For standard error.
     color: Color,
+    /// For standard output.
+    output: Color,
 }
 
 /// Colour setting of messages.
@@ -70,19 +73,16 @@ const RESET: &str = "\x1b[0m";
 impl Ui {
     /// Applies `--color`, `NO_COLOR` and the kind of terminal.
     pub(crate) fn new(choice: ColorChoice, environment: &Environment) -> Self {
-        let color = match choice {
+        let plain = environment.get("NO_COLOR").is_some() || environment.text("TERM") == Some("dumb");
+        let color_of = |is_terminal: bool| match choice {
             ColorChoice::Always => Color::On,
-            ColorChoice::Never => Color::Off,
-            ColorChoice::Auto => {
-                let plain = environment.get("NO_COLOR").is_some() || environment.text("TERM") == Some("dumb");
-                if !plain && io::stderr().is_terminal() {
-                    Color::On
-                } else {
-                    Color::Off
-                }
-            }
+            ColorChoice::Auto if !plain && is_terminal => Color::On,
+            ColorChoice::Auto | ColorChoice::Never => Color::Off,
         };
-        Self { color }
+        Self {
+            color: color_of(io::stderr().is_terminal()),
+            output: color_of(io::stdout().is_terminal()),
+        }
     }
 
     /// Renders a text of the command line's parser.
@@ -130,26 +130,30 @@ impl Ui {
         self.labelled("hint", CYAN, message);
     }
 
-    /// Colours a word of a report.
+    /// Colours a word of a report on standard output.
     pub(crate) fn toned(self, text: &str, tone: Tone) -> String {
         match tone {
-            Tone::Good => self.paint(text, GREEN),
-            Tone::Bad => self.paint(text, RED),
-            Tone::Hint => self.paint(text, CYAN),
+            Tone::Good => painted(text, GREEN, self.output),
+            Tone::Bad => painted(text, RED, self.output),
+            Tone::Hint => painted(text, CYAN, self.output),
             Tone::Plain => text.to_owned(),
         }
     }
 
     fn labelled(self, label: &str, color: &str, message: &str) {
         // A closed standard error leaves nobody to notify.
-        let _ = self.err(format!("{}: {}\n", self.paint(label, color), visible(message)));
+        let _ = self.err(format!(
+            "{}: {}\n",
+            painted(label, color, self.color),
+            visible(message)
+        ));
     }
+}
 
-    fn paint(self, text: &str, color: &str) -> String {
-        match self.color {
-            Color::On => format!("{color}{text}{RESET}"),
-            Color::Off => text.to_owned(),
-        }
+fn painted(text: &str, color: &str, wanted: Color) -> String {
+    match wanted {
+        Color::On => format!("{color}{text}{RESET}"),
+        Color::Off => text.to_owned(),
     }
 }
 
