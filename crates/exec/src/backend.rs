@@ -83,6 +83,8 @@ impl From<&local::Error> for Error {
             | E::NeedsIds => Reason::Unavailable,
             E::NoMoreRoots { .. } => Reason::Busy,
             E::LauncherLost => Reason::Lost,
+            // They are too large.
+            E::Files(error) if error.raw_os_error().is_none() => Reason::Invalid,
             E::Trusted(_) | E::TooLong | E::Image(_) | E::NetworkOfSession | E::Program { errno: 7, .. } => {
                 Reason::Invalid
             }
@@ -91,6 +93,7 @@ impl From<&local::Error> for Error {
             | E::ControlGroup(_)
             | E::Pipes(_)
             | E::Directory(_)
+            | E::Files(_)
             | E::OutputDirectory(_)
             | E::Launcher(_)
             | E::NotInitialised

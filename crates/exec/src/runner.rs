@@ -15,7 +15,7 @@ use crate::artifact::{self, Record, Store, StorePolicy};
 use crate::backend::{Backend, Error};
 use crate::bridge::MessageStream;
 use crate::local::Connection;
-pub use crate::spec::RunSpec;
+pub use crate::spec::{OutputDirectory, RunSpec};
 
 /// Configuration of the steps before and after a run.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ringfence_policy::{Feature, Language, Request, Target};
+use serde::{Deserialize, Serialize};
 
 use crate::local::Fence;
 
@@ -13,11 +14,40 @@ pub struct RunSpec {
     pub target: Target,
     /// Minimum strength of the fence.
     pub fence: Fence,
-    /// Host directory that receives the program's output files.
-    pub output_directory: Option<PathBuf>,
+    pub output_directory: Option<OutputDirectory>,
     /// Specification to run instead if the target is unavailable, with a warning in the result. `None`: the run fails
     /// then.
     pub fallback: Option<Box<Self>>,
+}
+
+/// A host directory that receives a program's output files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputDirectory {
+    pub path: PathBuf,
+    /// Set if the program finds in `/output` what earlier programs left in the directory, and what it changes or removes
+    /// there is changed and removed in the directory. Otherwise its `/output` begins empty. Holds for local programs and
+    /// Pyodide.
+    pub shows_earlier: bool,
+}
+
+impl OutputDirectory {
+    /// Takes what a program writes to `/output`, which begins empty.
+    pub const fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            shows_earlier: false,
+        }
+    }
+
+    /// Shows what earlier programs left.
+    #[must_use]
+    pub fn showing_earlier(self) -> Self {
+        Self {
+            shows_earlier: true,
+            ..self
+        }
+    }
 }
 
 impl RunSpec {

@@ -101,6 +101,11 @@ pub enum Command {
     /// Creates a cell and starts a guest in it. File descriptors: stdin, stdout, stderr, control, the code if
     /// there is any, cgroups.
     Spawn(Box<Spawn>),
+    /// Starts a guest in the cell that [`Event::CellReady`] announced.
+    Start {
+        /// The id given in [`Command::Spawn`].
+        id: u64,
+    },
     /// Kills a guest with everything in its cell. Its forks, in cells of their own, survive.
     Kill {
         /// The id given in [`Command::Spawn`].
@@ -141,6 +146,10 @@ pub struct Spawn {
     /// Port on the cell's loopback where the server listens. `None`: the loopback stays down.
     #[serde(default)]
     pub listen: Option<u16>,
+    /// Set if the server wants the cell before the guest is in it: the guest waits for [`Command::Start`]. Without a
+    /// cell it does not.
+    #[serde(default)]
+    pub waits: bool,
 }
 
 /// The kind of a guest.
@@ -283,6 +292,11 @@ pub enum Event {
     ZygoteReady,
     /// A zygote, current or upcoming, exited by itself.
     ZygoteGone,
+    /// A cell is ready, whose guest waits for [`Command::Start`]. File descriptor: its output directory.
+    CellReady {
+        /// Id of the guest.
+        id: u64,
+    },
     /// A guest runs. File descriptors if it has a cell: its output directory, and the listening socket if
     /// requested.
     Spawned {

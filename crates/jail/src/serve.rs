@@ -165,6 +165,7 @@ impl<'a> Launcher<'a> {
                     (Err(error), None) => send(self.server, &failure(id, &error), &[]),
                 }
             }
+            Command::Start { id } => self.start_waiting(id),
             Command::Kill { id } => self.kill(id),
             Command::Interrupt { id } => self.interrupt(id),
         }
@@ -173,7 +174,7 @@ impl<'a> Launcher<'a> {
     fn kill(&mut self, id: u64) {
         match self.running.get(&id) {
             Some(Running::Founding { founding, .. }) => founding.kill(),
-            Some(Running::Starting { cell, .. }) => cell.kill(),
+            Some(Running::Starting { cell, .. } | Running::Waiting { cell, .. }) => cell.kill(),
             Some(Running::Live(live)) => self.end_cell(id, live),
             Some(Running::Nesting { .. } | Running::Forking { .. }) => self.give_up_fork(id),
             Some(Running::Supervised { supervisor }) => {
@@ -304,6 +305,7 @@ impl<'a> Launcher<'a> {
             }) => match founding.finish() {
                 Ok(cell) => match cell.applied {
                     Some(applied) => self.settle_sandbox(id, cell, applied),
+                    None if spawn.waits => self.await_start(cell, spawn, parts),
                     None => self.start_guest(cell, *spawn, parts),
                 },
                 Err(error) => send(self.server, &failure(id, &error), &[]),
@@ -344,6 +346,25 @@ impl<'a> Launcher<'a> {
             Some(other @ (Running::Live(_) | Running::Supervised { .. })) => {
                 self.running.insert(id, other);
             }
+            // Waits for the server.
+            Some(waiting @ Running::Waiting { .. }) => {
+                self.running.insert(id, waiting);
+            }
+            None => {}
+        }
+    }
+
+    /// Shows the server a cell, whose guest it will start.
+    fn await_start(&mut self, cell: Cell, spawn: Box<Spawn>, parts: SpawnDescriptors) {
+        let id = spawn.id;
+        send(self.server, &Event::CellReady { id }, &[cell.output.as_fd()]);
+        self.running.insert(id, Running::Waiting { cell, spawn, parts });
+    }
+
+    fn start_waiting(&mut self, id: u64) {
+        match self.running.remove(&id) {
+            Some(Running::Waiting { cell, spawn, parts }) => self.start_guest(cell, *spawn, parts),
+            Some(other) => drop(self.running.insert(id, other)),
             None => {}
         }
     }

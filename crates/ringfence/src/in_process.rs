@@ -69,17 +69,18 @@ impl Backend for InProcess {
             output_directory,
             fallback: _,
         } = spec;
-        let (fence, directory) = (*fence, output_directory.clone());
+        let (fence, output) = (*fence, output_directory.clone());
+        let directory = output.as_ref().map(|output| output.path.clone());
         if request.image.is_some() && *target != Target::Local {
             return Box::pin(std::future::ready(Err(no_image(target))));
         }
         match target {
             Target::Local => Box::pin(async move {
-                let running = self.local.run(request, fence, directory, connection);
+                let running = self.local.run(request, fence, output, connection);
                 running.await.map_err(|error| Error::from(&error))
             }),
             Target::Pyodide => Box::pin(async move {
-                let running = self.pyodide.run(request, fence, directory, connection);
+                let running = self.pyodide.run(request, fence, output, connection);
                 Ok(running.await?)
             }),
             Target::Container {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::local::{Fence, check_output_directory};
-use ringfence_exec::runner::RunSpec;
+use ringfence_exec::runner::{OutputDirectory, RunSpec};
 use ringfence_policy::{
     self as policy, Access, EnvName, Feature, Language, Mount, Network, RuntimeKind, Target, Trusted,
 };
@@ -88,7 +88,7 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
     }
     let fence = request.fence.unwrap_or_else(|| config.sandbox.isolation.fence());
     let on = |request: policy::Request, target| RunSpec {
-        output_directory: output_directory.clone(),
+        output_directory: output_directory.clone().map(OutputDirectory::new),
         ..RunSpec::new(request, target, fence)
     };
     let target = Target::of(runtime);

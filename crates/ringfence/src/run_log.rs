@@ -103,7 +103,10 @@ fn described(spec: &RunSpec) -> Value {
         ("args", (!request.args.is_empty()).then(|| json!(request.args))),
         ("session", session.map(Value::from)),
         ("workspace", request.workspace.as_deref().map(shown)),
-        ("output", spec.output_directory.as_deref().map(shown)),
+        (
+            "output",
+            spec.output_directory.as_ref().map(|output| shown(&output.path)),
+        ),
         ("mounts", (!mounts.is_empty()).then(|| json!(mounts))),
         (
             "unfenced",

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ringfence_container::sandboxes::{NewSandbox, SandboxInfo, SandboxLog};
 use ringfence_exec::backend::{self, Fingerprint};
 use ringfence_exec::local::{self, Fence};
-use ringfence_exec::runner::RunSpec;
+use ringfence_exec::runner::{OutputDirectory, RunSpec};
 use ringfence_packages::Digest;
 use ringfence_policy::{
     Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Remedy,
@@ -52,7 +52,7 @@ pub struct Run {
     /// any settings of the server are accepted.
     pub settings: Option<Fingerprint>,
     /// Host directory that receives the program's output files.
-    pub output_directory: Option<PathBuf>,
+    pub output_directory: Option<OutputDirectory>,
     /// Set to receive live output.
     pub stream: bool,
     /// Set if standard input follows.

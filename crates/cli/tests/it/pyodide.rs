@@ -553,6 +553,17 @@ fn a_server_keeps_one_ready_and_shares_none() {
     let files = &files["structuredContent"];
     assert_eq!(files["stdout"], "came along\n", "{files}");
     assert_eq!(files["meta"]["resource_limits"]["memory_bytes"], 128 << 20);
+    // The conversation's `/output`, which other runtimes have, too.
+    let bash = "echo bash > /output/a; mkdir /output/d; echo bash > /output/d/b";
+    client.call("run_code", &json!({"code": bash, "language": "bash"}));
+    let code = "import os\nprint(open('/output/d/b').read(), os.listdir('/output'))\nopen('/output/a', 'a').write('pyodide')";
+    let answer = client.call("run_code", &json!({"code": code, "runtime": "pyodide"}));
+    assert_eq!(
+        crate::mcp::text(&answer),
+        "bash\n ['a', 'd']\n[file /output/a: 12B]"
+    );
+    let answer = client.call("run_code", &json!({"code": "cat /output/a", "language": "bash"}));
+    assert_eq!(crate::mcp::text(&answer), "bash\npyodide");
     let mut run = |code: &str| {
         let answer = client.call("run_code", &json!({"code": code, "runtime": "pyodide"}));
         answer["structuredContent"].clone()

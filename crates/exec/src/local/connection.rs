@@ -28,4 +28,10 @@ impl Connection {
             bridge: None,
         }
     }
+
+    /// Returns `true` if the caller has cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        let cancelled = self.cancelled.as_ref();
+        cancelled.is_some_and(|cancelled| *cancelled.borrow() || cancelled.has_changed().is_err())
+    }
 }

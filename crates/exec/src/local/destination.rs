@@ -5,15 +5,17 @@
 //! that file descriptor, one component at a time.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use ringfence_jail::FileUser;
 use ringfence_policy::Trusted;
 
+use super::exchange::Stamp;
 use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_PATH};
 use crate::protected::Protected;
 use crate::trust::{self, CopyGuard, CopyRules};
@@ -22,7 +24,10 @@ use crate::trust::{self, CopyGuard, CopyRules};
 #[derive(Debug)]
 pub struct Destination {
     directory: File,
-    rules: CopyRules,
+    /// `None` in a program's own directory.
+    rules: Option<CopyRules>,
+    /// Owner of what is created, if not our own user.
+    owner: Option<(u32, u32)>,
 }
 
 /// Names and paths that a delivery must not change.
@@ -52,30 +57,95 @@ impl Destination {
             .custom_flags(O_PATH | O_DIRECTORY)
             .open("/")?;
         let destination = Self {
-            directory: enter_all(root, relative, |_| false)?,
-            rules,
+            directory: enter_all(root, relative, Some(&rules))?,
+            rules: Some(rules),
+            owner: None,
         };
         destination.try_write()?;
         Ok(destination)
     }
 
+    /// Returns the directory of a program in its cell, which may write everything there.
+    pub(super) fn in_cell(directory: OwnedFd) -> io::Result<Self> {
+        let directory = File::from(directory);
+        let found = directory.metadata()?;
+        let is_ours = found.uid() == rustix::process::geteuid().as_raw();
+        Ok(Self {
+            directory,
+            rules: None,
+            owner: (!is_ours).then(|| (found.uid(), found.gid())),
+        })
+    }
+
+    /// Returns a descriptor of the directory.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.directory.try_clone().map(OwnedFd::from)
+    }
+
+    /// Returns the device and inode of the directory.
+    pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
+        let found = self.directory.metadata()?;
+        Ok((found.dev(), found.ino()))
+    }
+
+    /// Returns `true` if the directory has no entries, or cannot be read.
+    pub(super) fn is_empty(&self) -> bool {
+        fs::read_dir(handle(&self.directory)).map_or(true, |mut entries| entries.next().is_none())
+    }
+
+    /// Returns the version of the file at `path`, relative to the directory. Creates nothing.
+    pub(super) fn stamp(&self, path: &Path) -> Option<Stamp> {
+        let (parent, name) = self.parent_of(path).ok()?;
+        let found = fs::symlink_metadata(below(&parent, name)).ok()?;
+        Some(Stamp::of(&found))
+    }
+
+    /// Removes the file at `path`, relative to the directory, if it still has this version.
+    pub(super) fn remove(&self, path: &Path, version: Stamp) -> io::Result<()> {
+        let Ok((parent, name)) = self.parent_of(path) else {
+            return Ok(());
+        };
+        let file = below(&parent, name);
+        match fs::symlink_metadata(&file) {
+            Ok(found) if Stamp::of(&found) == version => fs::remove_file(file),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the directory of `path`, relative to this one, without following links, and returns it with the last component.
+    fn parent_of<'a>(&self, path: &'a Path) -> io::Result<(File, &'a OsStr)> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let above = path.parent().unwrap_or(Path::new(""));
+        let parent = above
+            .iter()
+            .try_fold(self.directory.try_clone()?, |directory, name| {
+                open_directory(&below(&directory, name))
+            })?;
+        Ok((parent, name))
+    }
+
     /// Returns `true` if a component of `path`, relative to the directory, has a protected name.
     pub(crate) fn protects(&self, path: &Path) -> bool {
-        self.rules.protected(path).is_some()
+        let protected = self.rules.as_ref().and_then(|rules| rules.protected(path));
+        protected.is_some()
     }
 
     /// Writes the first `bytes` of `source` to `path`, relative to the directory. A link at the final
-    /// component is replaced; one before it is an error.
-    pub(crate) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<()> {
+    /// component is replaced; one before it is an error. Returns the version of the new file.
+    pub(super) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<Stamp> {
+        let _user = match self.owner {
+            Some((user, group)) => Some(FileUser::of_thread(user, group)?),
+            None => None,
+        };
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = path.parent().unwrap_or(Path::new(""));
-        let parent = enter_all(self.directory.try_clone()?, parent, |found| {
-            self.rules.is_kept(found)
-        })?;
-        check_repository(&parent, name)?;
-        let target = fs::symlink_metadata(below(&parent, name));
-        if self.rules.is_acted_on(path) || target.is_ok_and(|found| self.rules.is_kept(&found)) {
-            return Err(relied_on());
+        let parent = enter_all(self.directory.try_clone()?, parent, self.rules.as_ref())?;
+        if let Some(rules) = &self.rules {
+            check_repository(&parent, name)?;
+            let target = fs::symlink_metadata(below(&parent, name));
+            if rules.is_acted_on(path) || target.is_ok_and(|found| rules.is_kept(&found)) {
+                return Err(relied_on());
+            }
         }
         let temporary = below(&parent, &unused_name());
         let mut file = File::create_new(&temporary)?;
@@ -84,7 +154,7 @@ impl Destination {
         if placed.is_err() {
             let _ = fs::remove_file(&temporary);
         }
-        placed
+        placed.and_then(|()| Ok(Stamp::of(&file.metadata()?)))
     }
 
     /// Checks that files can be created here, before the program runs and its files could be lost.
@@ -132,15 +202,18 @@ fn check_repository(directory: &File, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Opens the directory at `path` below `directory`, creating missing components. Follows no link and enters
-/// no trusted directory.
-fn enter_all(directory: File, path: &Path, is_kept: impl Fn(&Metadata) -> bool) -> io::Result<File> {
+/// Opens the directory at `path` below `directory`, creating missing components. Follows no link and, with rules, enters
+/// no trusted directory and no repository.
+fn enter_all(directory: File, path: &Path, rules: Option<&CopyRules>) -> io::Result<File> {
     path.components()
         .try_fold(directory, |directory, component| match component {
             Component::Normal(name) => {
+                let Some(rules) = rules else {
+                    return enter(&directory, name);
+                };
                 check_repository(&directory, name)?;
                 let entered = enter(&directory, name)?;
-                match is_kept(&entered.metadata()?) {
+                match rules.is_kept(&entered.metadata()?) {
                     true => Err(relied_on()),
                     false => Ok(entered),
                 }
@@ -154,20 +227,21 @@ fn enter_all(directory: File, path: &Path, is_kept: impl Fn(&Metadata) -> bool) 
 
 fn enter(directory: &File, name: &OsStr) -> io::Result<File> {
     let path = below(directory, name);
-    // With O_PATH: directories on the way need not be readable.
-    let open = || {
-        OpenOptions::new()
-            .read(true)
-            .custom_flags(O_PATH | O_DIRECTORY | O_NOFOLLOW)
-            .open(&path)
-    };
-    match open() {
+    match open_directory(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::create_dir(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => open(),
+            _ => open_directory(&path),
         },
         opened => opened,
     }
+}
+
+/// Opens a directory, which is no link, with O_PATH: those on the way need not be readable.
+fn open_directory(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(O_PATH | O_DIRECTORY | O_NOFOLLOW)
+        .open(path)
 }
 
 /// Returns the path of a name in an open directory, even if that directory was renamed.

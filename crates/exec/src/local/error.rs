@@ -127,6 +127,9 @@ pub enum Error {
     /// The output directory cannot be used, so the program's files would be lost.
     #[error("the output directory cannot be used")]
     OutputDirectory(#[source] io::Error),
+    /// The files of the request could not be copied to the program's workspace.
+    #[error("the files cannot be put into `/workspace`")]
+    Files(#[source] io::Error),
     /// The launcher could not be started.
     #[error("cannot start the launcher")]
     Launcher(#[source] io::Error),
@@ -200,6 +203,7 @@ impl Error {
                 "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full".into()
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made".into(),
+            Self::Files(_) => "give fewer or smaller files, or allow the program more disk (`sandbox.disk`)".into(),
             Self::NotInitialised => {
                 "call `ringfence::init()` first in `main`: the library starts this very program anew as its launcher".into()
             }

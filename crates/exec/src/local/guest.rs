@@ -1,6 +1,6 @@
 //! A guest with its pipes, control group and directories: start and cleanup.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,8 @@ use tokio::sync::oneshot;
 use super::error::Error;
 use super::exit::ExitWatch;
 use super::launcher::{Exit, LauncherClient, Ticket};
+use super::output_files;
+use super::provisions::Provisions;
 use super::workdir::Workdir;
 use crate::owner::{owner_is_dead, part_name};
 
@@ -39,6 +41,8 @@ pub(super) struct Plan {
     pub(super) directory: Option<Workdir>,
     /// Message for its control descriptor; empty for a worker that waits for a job.
     pub(super) job: Vec<u8>,
+    /// Files that it finds when it begins.
+    pub(super) provisions: Option<Arc<Provisions>>,
 }
 
 /// The processes over which the limits of memory and processor time are enforced.
@@ -96,7 +100,24 @@ pub(super) enum Output {
     Directory(Workdir),
 }
 
+fn output_of(directory: &Workdir) -> io::Result<OwnedFd> {
+    output_files::open_directory(&directory.path().join("output"))
+}
+
 impl Output {
+    /// Opens the directory.
+    pub(super) fn open(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Handle(handle) => handle.try_clone(),
+            Self::Directory(directory) => output_of(directory),
+        }
+    }
+
+    /// Returns `true` if the directory is certainly empty.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::Handle(handle) if output_files::is_empty_tmpfs(handle))
+    }
+
     /// Removes the directory with its contents, on a blocking thread because that may take long.
     async fn remove(self) {
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
@@ -212,6 +233,8 @@ pub(super) struct PendingGuest {
     limit_scope: LimitScope,
     directory: Option<Workdir>,
     job: Vec<u8>,
+    /// Files that it finds when it begins.
+    provisions: Option<Arc<Provisions>>,
 }
 
 /// Checks that limits can be enforced for all processes of a guest together.
@@ -284,6 +307,11 @@ pub(super) async fn begin(
     fds.extend(code.as_ref().map(AsFd::as_fd));
     fds.extend(group.iter().flat_map(Group::procs).map(AsFd::as_fd));
 
+    if let Some(directory) = &plan.directory
+        && let Some(provisions) = plan.provisions.take()
+    {
+        provisions.give(output_of(directory)).await?;
+    }
     let ticket = launcher.ticket();
     let disk_bytes = if plan.directory.is_some() {
         0
@@ -297,11 +325,12 @@ pub(super) async fn begin(
         confinement: plan.confinement,
         disk_bytes,
         listen: plan.listen,
+        waits: plan.provisions.is_some(),
     };
     if let Err(error) = launcher.send(&Command::Spawn(Box::new(spawn)), &fds).await {
         launcher.void(ticket.id);
         return Err(match error.kind() {
-            std::io::ErrorKind::ArgumentListTooLong => Error::TooLong,
+            io::ErrorKind::ArgumentListTooLong => Error::TooLong,
             _ if is_gone(&error) => {
                 launcher.lose();
                 Error::LauncherLost
@@ -323,6 +352,7 @@ pub(super) async fn begin(
         limit_scope: groups.map_or(LimitScope::EachProcess, Groups::limit_scope),
         directory: plan.directory,
         job,
+        provisions: plan.provisions,
     })
 }
 
@@ -351,6 +381,18 @@ impl PendingGuest {
 
     /// Waits until the guest runs.
     pub(super) async fn running(mut self) -> Result<Guest, Error> {
+        // Without a cell there is a failure, which is received below.
+        if let Some(provisions) = &self.provisions
+            && let Ok(cell) = (&mut self.ticket.cell).await
+        {
+            if let Err(error) = provisions.give(Ok(cell)).await {
+                self.launcher.kill(self.ticket.id).await;
+                return Err(error);
+            }
+            // If the launcher has died, that is noticed below.
+            let start = Command::Start { id: self.ticket.id };
+            let _ = self.launcher.send(&start, &[]).await;
+        }
         let started = match (&mut self.ticket.started).await {
             Ok(Ok(started)) => started,
             Ok(Err(failure)) if !STEPS_OF_ZYGOTE.contains(&&*failure.step) || self.has_begun().await => {
@@ -397,7 +439,7 @@ impl PendingGuest {
     async fn has_begun(&mut self) -> bool {
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(Duration::from_secs(10), self.control.read_to_end(&mut rest)).await;
-        !matches!(ended, Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionReset)
+        !matches!(ended, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset)
     }
 }
 

@@ -50,12 +50,15 @@ impl Exit {
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) id: u64,
+    /// Output directory of the cell of a guest that waits for [`Command::Start`].
+    pub(super) cell: oneshot::Receiver<OwnedFd>,
     pub(super) started: oneshot::Receiver<Result<Started, Failure>>,
     pub(super) exited: oneshot::Receiver<Exit>,
     pub(super) gone: oneshot::Receiver<()>,
 }
 
 struct Waiter {
+    cell: Option<oneshot::Sender<OwnedFd>>,
     started: Option<oneshot::Sender<Result<Started, Failure>>>,
     exited: Option<oneshot::Sender<Exit>>,
     interrupted: Option<oneshot::Sender<()>>,
@@ -233,11 +236,13 @@ impl LauncherClient {
     /// Allocates an id for the next guest, with the channels for its events.
     pub(super) fn ticket(&self) -> Ticket {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (cell_sender, cell) = oneshot::channel();
         let (started_sender, started) = oneshot::channel();
         let (exited_sender, exited) = oneshot::channel();
         let (gone_sender, gone) = oneshot::channel();
         if let Some(waiting) = self.lock().as_mut() {
             let senders = Waiter {
+                cell: Some(cell_sender),
                 started: Some(started_sender),
                 exited: Some(exited_sender),
                 interrupted: None,
@@ -247,6 +252,7 @@ impl LauncherClient {
         }
         Ticket {
             id,
+            cell,
             started,
             exited,
             gone,
@@ -362,6 +368,14 @@ impl LauncherClient {
             }
             Event::ZygoteGone | Event::Failed { id: 0, .. } => {
                 self.zygote.send_replace(Zygote::Broken);
+            }
+            Event::CellReady { id } => {
+                let mut waiting = self.lock();
+                let waiter = waiting.as_mut().and_then(|all| all.get_mut(&id));
+                let sender = waiter.and_then(|one| one.cell.take());
+                if let (Some(sender), Some(cell)) = (sender, fds.into_iter().next()) {
+                    let _ = sender.send(cell);
+                }
             }
             Event::Spawned { id, applied } => {
                 let mut fds = fds.into_iter();

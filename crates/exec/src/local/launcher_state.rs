@@ -26,11 +26,13 @@ use super::launcher::LauncherClient;
 use super::layout::{self, Accounting, Strength, WritableDirs};
 use super::notice;
 use super::pool::WorkerPool;
+use super::provisions::Provisions;
 use super::settings::{Fence, Settings};
 use super::user::{NOBODY, effective_uid};
 use super::view::View;
 use super::workdir::Workdir;
 use crate::trust::{self, Conflict};
+use guests::Order;
 use preloaded::Preloaded;
 use renewal::Renewal;
 
@@ -231,6 +233,7 @@ impl LauncherState {
     pub(super) async fn command_guest(
         &self,
         request: &Request,
+        order: Order<'_>,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
         let directory = self.directory(settings)?;
@@ -244,7 +247,7 @@ impl LauncherState {
         let text = Text::Job(vec![START_BYTE]);
         let terms = Terms {
             below: request.working_directory.as_deref(),
-            ..Terms::of(request)
+            ..Terms::of(request).with(order)
         };
         self.start(Origin::Exec(program), text, terms, directory)
             .await
@@ -333,6 +336,7 @@ impl LauncherState {
             listen: terms.has_network.then_some(layout::PROXY_PORT),
             directory,
             job,
+            provisions: terms.provisions.map(Arc::clone),
         }
     }
 
@@ -472,6 +476,8 @@ struct Terms<'a> {
     below: Option<&'a Path>,
     /// Set if the program may reach the proxy.
     has_network: bool,
+    /// Files that it finds when it begins.
+    provisions: Option<&'a Arc<Provisions>>,
 }
 
 impl<'a> Terms<'a> {
@@ -480,6 +486,14 @@ impl<'a> Terms<'a> {
             limits: &request.limits,
             below: None,
             has_network: request.network != Network::None,
+            provisions: None,
+        }
+    }
+
+    fn with(self, order: Order<'a>) -> Self {
+        Self {
+            provisions: order.provisions,
+            ..self
         }
     }
 }

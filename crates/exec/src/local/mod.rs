@@ -10,6 +10,7 @@ mod confined_thread;
 mod connection;
 mod destination;
 mod error;
+mod exchange;
 mod exit;
 mod extra;
 mod fenced;
@@ -25,9 +26,11 @@ mod log;
 mod network;
 mod notice;
 mod opener;
+mod outbox;
 pub mod output_files;
 mod output_reader;
 mod pool;
+mod provisions;
 mod result;
 mod root;
 mod root_ids;
@@ -55,6 +58,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::fingerprint::Fingerprint;
+use crate::spec::OutputDirectory;
 
 pub use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 pub use crate::output::{Chunk, Stream};
@@ -78,10 +82,12 @@ pub use worker_program::{Imports, interpreter_command, interpreter_greeting};
 pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
 
 use guest::{Grouping, Guest};
-use launcher_state::guests::Attempt;
+use launcher_state::guests::{Attempt, Order};
 use launcher_state::{LauncherState, Start, clear_up};
 use launchers::{Kind, Launchers};
 use network::Exit;
+pub(crate) use outbox::Outbox;
+use provisions::{Inbox, Provisions};
 use result::{add_groups, assemble, collect};
 use sessions::{EvaluationCall, Sessions};
 
@@ -135,7 +141,7 @@ impl Local {
         self.groups.get().is_some()
     }
 
-    /// Runs a request to completion. Output files are copied to `output_directory`, which must satisfy
+    /// Runs a request to completion. Output files are copied to `output_directory`, whose path must satisfy
     /// [`check_output_directory`].
     ///
     /// # Errors
@@ -144,7 +150,7 @@ impl Local {
         &self,
         request: &Request,
         fence: Fence,
-        output_directory: Option<PathBuf>,
+        output_directory: Option<OutputDirectory>,
         connection: Connection,
     ) -> Result<ExecutionResult, Error> {
         let fenced = FencedRequest { request, fence };
@@ -157,7 +163,7 @@ impl Local {
     pub(crate) async fn run_until(
         &self,
         fenced: FencedRequest<'_>,
-        output_directory: Option<PathBuf>,
+        output_directory: Option<OutputDirectory>,
         connection: Connection,
         over: impl Future<Output = ()>,
     ) -> Result<ExecutionResult, Error> {
@@ -165,28 +171,36 @@ impl Local {
         let since = Instant::now();
         network::check(request, fence).and_then(|()| image::check(request, fence))?;
         let equipped = network::equipped(request);
-        let request = equipped.as_ref();
-        let destination = output_directory
-            .as_deref()
-            .map(|path| Destination::open(path, self.settings.spared(request)))
+        let (request, inbox) = Inbox::of(equipped.as_ref());
+        let request = request.as_ref();
+        let outbox = output_directory
+            .map(|output| Outbox::open(&output, self.settings.spared(request), request.limits.disk))
             .transpose()
-            .map_err(Error::OutputDirectory)?;
+            .map_err(Error::OutputDirectory)?
+            .map(Arc::new);
         if let Some(id) = &request.session {
             let work = EvaluationCall {
                 request: request.clone(),
                 fence,
                 since,
-                destination,
+                inbox,
+                outbox,
                 connection,
             };
             return self.evaluate(id, work).await;
         }
         let turn = self.turn(&request.limits, since).await?;
         let bridged = connection.bridge.is_some();
-        let (served, mut guest, start) = match self.started(fenced, request, bridged, Attempt::First).await {
+        let provisions = Provisions::new(inbox, outbox.as_ref());
+        let order = Order {
+            bridged,
+            provisions: provisions.as_ref(),
+            attempt: Attempt::First,
+        };
+        let (served, mut guest, start) = match self.started(fenced, request, order).await {
             // Nothing of the program has run, so a new launcher can start it. If that dies as well, something on this machine
             // kills launchers.
-            Err(Error::LauncherLost) => match self.started(fenced, request, bridged, Attempt::Second).await {
+            Err(Error::LauncherLost) => match self.started(fenced, request, order.again()).await {
                 Err(Error::NoLauncher) => return Err(Error::LauncherLost),
                 started => started?,
             },
@@ -205,7 +219,10 @@ impl Local {
             // Nobody else uses the launcher: the kernel tears it down while the result is assembled.
             served.end();
         }
-        let collected = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
+        let collected = match &outbox {
+            Some(outbox) => outbox.collect(&guest.output),
+            None => collect(&guest.output, None, request.limits.disk.0),
+        };
         let mut result = assemble(request, &guest, finished, start, since);
         let groups = guest.group.as_ref().and(self.groups.get());
         add_groups(&mut result.meta, groups.map(|groups| groups.version().to_owned()));
@@ -235,13 +252,12 @@ impl Local {
         &self,
         fenced: FencedRequest<'_>,
         request: &Request,
-        bridged: bool,
-        attempt: Attempt,
+        order: Order<'_>,
     ) -> Result<(Arc<LauncherState>, Guest, Start), Error> {
         let kind = Kind::of(fenced.fence);
         let served = self.launchers.serve(request, kind, &self.settings, &self.groups);
         let served = served.await?;
-        match served.guest(request, bridged, attempt, &self.settings).await {
+        match served.guest(request, order, &self.settings).await {
             Ok((guest, start)) => Ok((served, guest, start)),
             Err(error) => {
                 self.retire(served, None, None);

@@ -1,7 +1,7 @@
 //! Collects the files of a program's output directory, without following links that it planted.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::OutputFile;
 
 use super::destination::{Destination, handle, is_refusal};
+use super::exchange::Copying;
 use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 
 /// Maximum number of files and warnings.
@@ -35,12 +36,29 @@ pub fn collect_from(
     limit: u64,
 ) -> CollectedFiles {
     match source {
-        Ok(source) => collect(&source, destination, limit),
-        Err(error) => CollectedFiles {
-            files: Vec::new(),
-            warnings: vec![format!("the output files could not be collected: {error}")],
-            incomplete: true,
-        },
+        Ok(source) => collect(&source, destination, limit, None),
+        Err(error) => unreadable(&error),
+    }
+}
+
+/// Copies files as [`collect_from`] does, but for those that the destination has.
+pub(super) fn copy(
+    source: io::Result<OwnedFd>,
+    destination: &Destination,
+    limit: u64,
+    copying: &mut Copying<'_>,
+) -> CollectedFiles {
+    match source {
+        Ok(source) => collect(&source, Some(destination), limit, Some(copying)),
+        Err(error) => unreadable(&error),
+    }
+}
+
+fn unreadable(error: &io::Error) -> CollectedFiles {
+    CollectedFiles {
+        files: Vec::new(),
+        warnings: vec![format!("the output files could not be collected: {error}")],
+        incomplete: true,
     }
 }
 
@@ -62,9 +80,15 @@ pub fn is_empty_tmpfs(directory: &OwnedFd) -> bool {
 /// Links, devices, FIFOs and sockets are skipped. `limit` bounds the bytes copied, which sparse files could
 /// otherwise inflate without limit. Skipping one entry does not affect the others; upper directories come
 /// first.
-fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> CollectedFiles {
+fn collect(
+    source: &OwnedFd,
+    destination: Option<&Destination>,
+    limit: u64,
+    copying: Option<&mut Copying<'_>>,
+) -> CollectedFiles {
     let mut walk = Walk {
         destination,
+        copying,
         left: limit,
         waiting: VecDeque::from([PathBuf::new()]),
         entered: 0,
@@ -80,8 +104,9 @@ fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> C
 }
 
 /// A breadth-first walk through an output directory.
-struct Walk<'a> {
+struct Walk<'a, 'b> {
     destination: Option<&'a Destination>,
+    copying: Option<&'a mut Copying<'b>>,
     /// Remaining number of bytes that may be copied.
     left: u64,
     /// Directories to enter. Their paths contain no links: each component is opened without following one.
@@ -90,7 +115,7 @@ struct Walk<'a> {
     collected: CollectedFiles,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn walk(&mut self, root: &File) {
         while let Some(path) = self.waiting.pop_front() {
             let entries = open_below(root, &path).and_then(|directory| {
@@ -131,10 +156,12 @@ impl Walk<'_> {
 
     /// Takes a file, queues a directory, or adds a warning.
     fn meet(&mut self, directory: &File, path: &Path) {
-        if self
-            .destination
-            .is_some_and(|destination| destination.protects(path))
-        {
+        let protects = match (&self.copying, self.destination) {
+            (Some(copying), _) => copying.protects(path),
+            (None, Some(destination)) => destination.protects(path),
+            (None, None) => false,
+        };
+        if protects {
             let path = path.display();
             return self.leave(&format!(
                 "{path} was not copied: programs of the host execute or obey files of that name"
@@ -145,7 +172,7 @@ impl Walk<'_> {
             .and_then(|file| Some((file.metadata().ok()?, file)));
         match found {
             Some((metadata, _)) if metadata.is_dir() => self.note(path),
-            Some((metadata, file)) if metadata.is_file() => self.take(file, path, metadata.len()),
+            Some((metadata, file)) if metadata.is_file() => self.take(file, path, &metadata),
             Some(_) => self.leave(&format!("{} is not a regular file and was left", path.display())),
             None => {
                 let path = path.display();
@@ -171,18 +198,28 @@ impl Walk<'_> {
         }
     }
 
-    fn take(&mut self, file: File, path: &Path, bytes: u64) {
+    fn take(&mut self, file: File, path: &Path, found: &Metadata) {
+        let bytes = found.len();
         if let Some(destination) = self.destination {
+            if let Some(copying) = &mut self.copying
+                && copying.skips(path, found, destination)
+            {
+                return;
+            }
             let Some(left) = self.left.checked_sub(bytes) else {
                 return self.leave(&format!("{} exceeds the disk limit and was left", path.display()));
             };
             self.left = left;
-            if let Err(error) = destination.deliver(file, path, bytes) {
-                let why = format!("{} could not be copied: {error}", path.display());
-                return match is_refusal(&error) {
-                    true => self.leave(&why),
-                    false => self.fail(&why),
-                };
+            match (destination.deliver(file, path, bytes), &mut self.copying) {
+                (Ok(placed), Some(copying)) => copying.note(path, found, placed),
+                (Ok(_), None) => {}
+                (Err(error), _) => {
+                    let why = format!("{} could not be copied: {error}", path.display());
+                    return match is_refusal(&error) {
+                        true => self.leave(&why),
+                        false => self.fail(&why),
+                    };
+                }
             }
         }
         self.collected.files.push(OutputFile {
@@ -260,7 +297,7 @@ mod tests {
     fn takes_regular_files_and_follows_nothing() {
         let (_source, handle) = fixture();
         let target = tempfile::tempdir().unwrap();
-        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20, None);
         assert_eq!(
             collected.files,
             [OutputFile {
@@ -314,7 +351,7 @@ mod tests {
             fs::create_dir(source.path().join(format!("sub/{n}"))).unwrap();
         }
         let target = tempfile::tempdir().unwrap();
-        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20, None);
         let paths: Vec<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
         assert!(
             paths.contains(&"sub/a.txt") && paths.contains(&"z.txt"),
@@ -329,7 +366,7 @@ mod tests {
         for n in 0..MAX_DIRECTORIES {
             fs::remove_dir(source.path().join(format!("sub/{n}"))).unwrap();
         }
-        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20, None);
         let last = deep.join("last.txt").display().to_string();
         let paths: Vec<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, [&last, "sub/a.txt", "z.txt"]);
@@ -347,7 +384,7 @@ mod tests {
             fs::write(source.path().join(name), "x").unwrap();
         }
         let target = tempfile::tempdir().unwrap();
-        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20, None);
         let files: Vec<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(files, ["sub/a.txt", "venv/a.py"]);
         for left in ["sub/.Git was not copied", "venv/a.pth was not copied"] {
@@ -367,7 +404,7 @@ mod tests {
             .set_len(1 << 40)
             .unwrap();
         let target = tempfile::tempdir().unwrap();
-        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20, None);
         assert!(
             collected
                 .warnings
@@ -386,7 +423,7 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         fs::create_dir(target.path().join("sub")).unwrap();
         symlink(&victim, target.path().join("sub/a.txt")).unwrap();
-        collect(&handle, Some(&destination(&target)), 1 << 20);
+        collect(&handle, Some(&destination(&target)), 1 << 20, None);
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert_eq!(
             fs::read_to_string(target.path().join("sub/a.txt")).unwrap(),
@@ -400,7 +437,7 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         let precious = tempfile::tempdir().unwrap();
         symlink(precious.path(), target.path().join("sub")).unwrap();
-        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20, None);
         assert_eq!(collected.files, []);
         assert!(
             collected

@@ -22,14 +22,10 @@ pub(super) fn collect(
     destination: Option<&Destination>,
     limit: u64,
 ) -> output_files::CollectedFiles {
-    let source = match output {
-        Output::Handle(handle) if output_files::is_empty_tmpfs(handle) => {
-            return output_files::CollectedFiles::default();
-        }
-        Output::Handle(handle) => handle.try_clone(),
-        Output::Directory(directory) => output_files::open_directory(&directory.path().join("output")),
-    };
-    output_files::collect_from(source, destination, limit)
+    match output.is_empty() {
+        true => output_files::CollectedFiles::default(),
+        false => output_files::collect_from(output.open(), destination, limit),
+    }
 }
 
 /// Assembles the result of a run from its guest.

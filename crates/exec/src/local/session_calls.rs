@@ -6,6 +6,7 @@ use ringfence_policy::{ExecutionResult, Language, Limits, Request, Scope, Sessio
 
 use super::Local;
 use super::error::Error as LocalError;
+use super::exchange::Exchange;
 use super::launchers::Kind;
 use super::session_error::Error;
 use super::sessions::{Called, EvaluationCall, Interpreter, Live, SessionInfo, SessionLookup, Unborn};
@@ -35,7 +36,9 @@ impl Local {
             match live.evaluate(work).await {
                 Called::Done(result) => return result,
                 Called::Back(back) => work = back,
-                Called::NotBegun(work) if work.is_cancelled() => return Err(Error::Cancelled(key.1).into()),
+                Called::NotBegun(work) if work.connection.is_cancelled() => {
+                    return Err(Error::Cancelled(key.1).into());
+                }
                 Called::NotBegun(_) => return Err(Error::Busy(key.1).into()),
                 Called::Lost => return Err(Error::Closing.into()),
             }
@@ -133,6 +136,7 @@ impl Local {
             made_for: held,
             fence,
             interrupted: false,
+            exchange: Exchange::default(),
         };
         Ok(unborn.bear(interpreter).await)
     }

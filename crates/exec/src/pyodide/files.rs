@@ -33,6 +33,14 @@ pub(super) fn gathered(mounts: &[Mount]) -> Result<Files, RunError> {
     Ok(gathering.files)
 }
 
+/// Adds the files below a directory of ours, whose links are skipped, to those that are gathered already.
+pub(super) fn gather(host: &Path, guest: &Path, files: &mut Files) -> Result<(), RunError> {
+    let mut gathering = Gathering::default();
+    gathering.take(host, guest, 0)?;
+    files.append(&mut gathering.files);
+    Ok(())
+}
+
 #[derive(Default)]
 struct Gathering {
     files: Files,
@@ -90,14 +98,17 @@ fn open_without_links(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-/// Writes a program's output files to a directory, from which they are delivered like any program's.
+/// Writes a program's output files to a directory, from which they are delivered like any program's. One that is there
+/// with this content is not touched.
 pub(super) fn put_down(files: &Files, directory: &Workdir) -> io::Result<()> {
     let output = directory.path().join("output");
     for (name, content) in files {
         let bytes = STANDARD.decode(content).map_err(io::Error::other)?;
         let path = output.join(plain(name)?);
         path.parent().map(fs::create_dir_all).transpose()?;
-        fs::write(path, bytes)?;
+        if fs::read(&path).ok().as_ref() != Some(&bytes) {
+            fs::write(path, bytes)?;
+        }
     }
     Ok(())
 }

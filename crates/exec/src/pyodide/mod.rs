@@ -21,20 +21,23 @@ mod tag;
 mod worker;
 mod workers;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_policy::{ExecutionResult, Request};
+use ringfence_policy::{Bytes, ExecutionResult, Request};
 
 pub use error::RunError;
 pub use settings::Settings;
 
 use crate::fingerprint::Fingerprint;
-use crate::local::{Connection, Destination, Fence, Local};
+use crate::local::{Connection, Fence, Local, Outbox};
+use crate::spec::OutputDirectory;
 use ringfence_pool::filled::FilledPool;
 use worker::Start;
 use workers::Workers;
+
+/// Limit of the bytes that a program finds in its `/output`. They go through a message, in base64.
+const MAX_EARLIER: Bytes = Bytes::mib(8);
 
 /// The Pyodide backend. Nothing is started before the first request.
 #[derive(Debug)]
@@ -76,16 +79,17 @@ impl Pyodide {
         &self,
         request: &Request,
         fence: Fence,
-        output_directory: Option<PathBuf>,
+        output_directory: Option<OutputDirectory>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
         let since = Instant::now();
         run::check(request, fence)?;
-        let destination = output_directory
-            .as_deref()
-            .map(|path| Destination::open(path, self.settings.local.spared(request)))
-            .transpose();
-        let destination = destination.map_err(RunError::OutputDirectory)?;
+        let spared = self.settings.local.spared(request);
+        let outbox = output_directory
+            .map(|output| Outbox::open(&output, spared, request.limits.disk))
+            .transpose()
+            .map_err(RunError::OutputDirectory)?
+            .map(|outbox| Arc::new(outbox.finding_at_most(MAX_EARLIER)));
         let key = worker::Key {
             memory: request.limits.memory,
             fence,
@@ -97,7 +101,7 @@ impl Pyodide {
                 (workers.start_worker(key, Start::Cold).await?, false)
             }
         };
-        let result = run::run(worker, request, destination.as_ref(), connection).await;
+        let result = run::run(worker, request, outbox.as_ref(), connection).await;
         self.pool.refill();
         result.map(|mut result| {
             result.meta.warm = warm;

@@ -1,10 +1,13 @@
 //! One program in a worker, from its request to its result.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, RuntimeKind};
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Outcome, Request, RuntimeKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -14,7 +17,7 @@ use super::files::{self, Files};
 use super::message::{Completed, OutputChunk, Program, StreamName, WorkerMessage, WorkerRequest, line};
 use super::worker::{End, Worker};
 use crate::local::{
-    Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, execution_result, is_limits_gap,
+    Chunk, Connection, Fence, Outbox, ProgramEnd, Stream, Workdir, execution_result, is_limits_gap,
     output_files,
 };
 use crate::output::Captures;
@@ -33,6 +36,9 @@ enum Ending {
     /// The process exited first, or sent an invalid message.
     Lost,
 }
+
+/// Name of the output directory below a [`Workdir`].
+const OUTPUT: &str = "output";
 
 /// A reader of a program's output.
 struct OutputReader {
@@ -61,10 +67,11 @@ pub(super) fn check(request: &Request, fence: Fence) -> Result<(), RunError> {
 pub(super) async fn run(
     mut worker: Worker,
     request: &Request,
-    destination: Option<&Destination>,
+    outbox: Option<&Arc<Outbox>>,
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
-    let found = files::gathered(&request.mounts)?;
+    let mut found = files::gathered(&request.mounts)?;
+    let earlier = earlier(outbox, &mut found).await?;
     let mut reader = OutputReader::new(&request.limits, connection.output);
     let limits = RunLimits {
         deadline: Instant::now() + request.limits.timeout.as_duration(),
@@ -98,7 +105,7 @@ pub(super) async fn run(
     };
     let mut result = classify_exit(request, reader, &ending, end)?;
     if let Ending::Completed(completed) = &ending {
-        deliver(&completed.files, destination, request.limits.disk, &mut result);
+        deliver(&completed.files, outbox, earlier, &mut result);
     }
     Ok(result)
 }
@@ -246,22 +253,41 @@ fn missing_module(stderr: &str) -> Option<String> {
     ))
 }
 
-/// Delivers the output files like those of any program.
-fn deliver(files: &Files, destination: Option<&Destination>, limit: Bytes, result: &mut ExecutionResult) {
+/// Copies the files of earlier programs to a directory, and adds them to those of the program.
+async fn earlier(outbox: Option<&Arc<Outbox>>, found: &mut Files) -> Result<Option<Workdir>, RunError> {
+    let Some(outbox) = outbox.filter(|outbox| outbox.has_files()) else {
+        return Ok(None);
+    };
+    let directory = Workdir::create(&std::env::temp_dir(), None).map_err(RunError::OutputDirectory)?;
+    let output = directory.path().join(OUTPUT);
+    outbox.fill_new(output_files::open_directory(&output)).await;
+    files::gather(&output, Path::new("/output"), found)?;
+    Ok(Some(directory))
+}
+
+/// Delivers the output files like those of any program, through the directory of the earlier ones if there is one.
+fn deliver(
+    files: &Files,
+    outbox: Option<&Arc<Outbox>>,
+    earlier: Option<Workdir>,
+    result: &mut ExecutionResult,
+) {
     if files.is_empty() {
         return;
     }
-    let directory = match Workdir::create(&std::env::temp_dir(), None) {
-        Ok(directory) => directory,
-        Err(error) => {
-            let warning = format!("the output files could not be collected: {error}");
-            result.meta.output_incomplete = true;
-            return result.meta.warnings.push(warning);
-        }
+    let directory = earlier.map_or_else(|| Workdir::create(&std::env::temp_dir(), None), Ok);
+    let source = directory
+        .as_ref()
+        .map_err(io::Error::kind)
+        .map_err(io::Error::from);
+    let source = source.and_then(|directory| {
+        files::put_down(files, directory)?;
+        output_files::open_directory(&directory.path().join(OUTPUT))
+    });
+    let taken = match outbox {
+        Some(outbox) => outbox.collect_from(source),
+        None => output_files::collect_from(source, None, 0),
     };
-    let put_down = files::put_down(files, &directory);
-    let source = put_down.and_then(|()| output_files::open_directory(&directory.path().join("output")));
-    let taken = output_files::collect_from(source, destination, limit.0);
     result.meta.output_files = taken.files;
     result.meta.output_incomplete = taken.incomplete;
     result.meta.warnings.extend(taken.warnings);

@@ -167,6 +167,7 @@ impl TestLauncher {
             confinement: confinement(wish),
             disk_bytes: wish.disk_bytes,
             listen: None,
+            waits: false,
         };
         self.launcher
             .send(&Command::Spawn(Box::new(spawn)), &fds)

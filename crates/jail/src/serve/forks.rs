@@ -228,6 +228,7 @@ fn is_under_way(running: &Running, session: u64) -> bool {
     match running {
         Running::Nesting { of, .. } | Running::Forking { of, .. } => *of == session,
         Running::Founding { .. }
+        | Running::Waiting { .. }
         | Running::Starting { .. }
         | Running::Live(_)
         | Running::Supervised { .. } => false,

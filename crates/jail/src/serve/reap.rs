@@ -2,10 +2,11 @@
 
 use std::os::fd::AsFd;
 
-use super::Launcher;
 use super::running::{LiveProcesses, Running};
+use super::{Launcher, failure};
 use crate::events::send;
 use crate::protocol::Event;
+use crate::step_error::silence;
 use crate::{flat, sys};
 
 /// Limit on exited processes kept for the zygote to identify. A session can create and end children of the
@@ -52,6 +53,10 @@ impl Launcher<'_> {
             Some(Running::Supervised { .. }) => {
                 self.note_gone(id, None);
                 self.kill_strays();
+            }
+            Some(Running::Waiting { .. }) => {
+                self.running.remove(&id);
+                send(self.server, &failure(id, &silence()), &[]);
             }
             // The init of a cell during set-up: its socket reports the failure.
             Some(

@@ -18,6 +18,12 @@ pub(super) enum Running {
         spawn: Box<Spawn>,
         parts: SpawnDescriptors,
     },
+    /// The server has the guest's cell, and has not started the guest.
+    Waiting {
+        cell: Cell,
+        spawn: Box<Spawn>,
+        parts: SpawnDescriptors,
+    },
     /// The guest is confining itself.
     Starting {
         cell: Cell,
@@ -80,6 +86,7 @@ impl Running {
     pub(super) fn owns(&self, pid: libc::pid_t) -> bool {
         match self {
             Self::Founding { founding, .. } => founding.init() == pid,
+            Self::Waiting { cell, .. } => cell.init == Some(pid),
             Self::Starting { cell, guest, .. } => cell.init == Some(pid) || *guest == Some(pid),
             // A fork's pid is unknown before it has been verified.
             Self::Nesting { .. } | Self::Forking { .. } => false,
@@ -102,7 +109,7 @@ impl Running {
             // The init of a fork's cell is reaped in the session's cell; the pidfd signals its exit.
             Self::Live(live) => (live.cell.init.is_none() && live.left == LiveProcesses::Init)
                 .then_some(live.cell.pidfd.as_fd()),
-            Self::Supervised { .. } => None,
+            Self::Waiting { .. } | Self::Supervised { .. } => None,
         }
     }
 
@@ -111,7 +118,10 @@ impl Running {
         match self {
             Self::Nesting { of, .. } | Self::Forking { of, .. } => Some(*of),
             Self::Live(live) => live.of,
-            Self::Founding { .. } | Self::Starting { .. } | Self::Supervised { .. } => None,
+            Self::Founding { .. }
+            | Self::Waiting { .. }
+            | Self::Starting { .. }
+            | Self::Supervised { .. } => None,
         }
     }
 }

@@ -15,6 +15,24 @@ pub(crate) fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
 }
 
+/// Returns the user and group whose rights on files this thread has.
+pub(crate) fn file_ids() -> (u32, u32) {
+    // The kernel refuses this id, and returns the present one.
+    const NONE: libc::uid_t = libc::uid_t::MAX;
+    // SAFETY: plain calls without pointers.
+    let (user, group) = unsafe { (libc::setfsuid(NONE), libc::setfsgid(NONE)) };
+    (user.cast_unsigned(), group.cast_unsigned())
+}
+
+/// Sets the user and group whose rights on files this thread has. The kernel reports no failure.
+pub(crate) fn set_file_ids(user: u32, group: u32) {
+    // SAFETY: plain calls without pointers.
+    unsafe {
+        libc::setfsgid(group);
+        libc::setfsuid(user);
+    }
+}
+
 /// Drops all supplementary groups.
 pub(crate) fn drop_groups() -> io::Result<()> {
     set_groups(&[])

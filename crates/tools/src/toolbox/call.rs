@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_exec::backend;
 use ringfence_exec::local::{Chunk, Connection, Fence, FencedRequest, PrivateDirectory};
-use ringfence_exec::runner::{self, Hooks, RunSpec};
+use ringfence_exec::runner::{self, Hooks, OutputDirectory, RunSpec};
 use ringfence_network::egress::Attempt;
 use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{
@@ -235,13 +235,15 @@ impl Call<'_> {
         let code = &self.toolbox.code;
         let target = Target::of(runtime);
         // Locked until the run has ended.
-        let output = self.output_of(&request).await;
+        let output = self.output_of().await;
         let fallback = code
             .fallback
             .target(&target)
             .map(|other| code.spec(request.clone(), other));
         let spec = RunSpec {
-            output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
+            output_directory: output
+                .as_ref()
+                .map(|output| OutputDirectory::new(output.path().to_path_buf()).showing_earlier()),
             fallback: fallback.map(Box::new),
             ..code.spec(request, target)
         };
@@ -473,7 +475,7 @@ fn file_name(path: &str) -> Option<String> {
     Some(Path::new(path).file_name()?.to_str()?.to_owned())
 }
 
-/// Returns a warning if the program wrote files to an `/output` that ended with it. A session keeps its own.
+/// Returns a warning if the program wrote files to an `/output` that ended with it. A session's ends with the session.
 fn discarded(request: &Request, result: &ExecutionResult) -> Option<String> {
     let ended = request.session.is_none();
     let first = result.meta.output_files.first().filter(|_| ended)?;

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use ringfence_container::outputs::{OpenOutput, Outputs};
 use ringfence_exec::local::Usage;
-use ringfence_exec::runner::RunSpec;
+use ringfence_exec::runner::{OutputDirectory, RunSpec};
 use ringfence_policy::{
     Access, Bytes, EngineKind, ExecutionResult, Fallback, KeepAlive, Limits, Mount, Network, RemoteRequest,
-    Request, Target,
+    Target,
 };
 
 use super::{Call, ErrorKind, ToolError};
@@ -72,7 +72,9 @@ impl Call<'_> {
             Fallback::None => None,
         };
         let fallback = (settings.fallback == Fallback::Local).then(|| RunSpec {
-            output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
+            output_directory: output
+                .as_ref()
+                .map(|output| OutputDirectory::new(output.path().to_path_buf()).showing_earlier()),
             ..RunSpec::new(request.clone(), Target::Local, toolbox.code.fence)
         });
         let target = Target::Container {
@@ -90,10 +92,10 @@ impl Call<'_> {
     }
 
     /// Opens the output directory of the conversation, if usable: one for all runtimes and tools. Clients of the HTTP API
-    /// have none, as they have no tool that reads it; a session keeps its own.
-    pub(super) async fn output_of(&self, request: &Request) -> Option<OpenOutput> {
+    /// have none, as they have no tool that reads it.
+    pub(super) async fn output_of(&self) -> Option<OpenOutput> {
         let Self { caller, toolbox, .. } = self;
-        if caller.surface.is_remote() || request.session.is_some() {
+        if caller.surface.is_remote() {
             return None;
         }
         let outputs = &toolbox.sandbox.as_ref()?.outputs;

@@ -15,7 +15,7 @@ impl Tool for RunCode {
     const DESCRIPTION: &'static str = "Runs a Python, bash or JavaScript program in an isolated sandbox, by default without a network, and returns what \
         it printed, its errors and its exit code. Use it to compute, to try code, and for shell lines (bash). With `session`, Python keeps \
         its variables from call to call and returns the value of the last expression; figures are shown. Files: it starts in \
-        /workspace, which the file tools share; what it writes to /output is kept for file_read, and pictures there are shown. Long \
+        /workspace, which the file tools share; /output is the conversation's: later calls find what is there, file_read reads it, and new pictures are shown. Long \
         output is cut: write it to /output and read parts of it.";
     const REMOTE_DESCRIPTION: &'static str = "Runs a Python, bash or JavaScript program in an isolated sandbox, by default without a network, and returns \
         what it printed, its errors and its exit code. Use it to compute, to try code, and for shell lines (bash). With `session`, Python keeps \

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Client, text};
-use crate::world::World;
+use crate::world::{Mode, Place, World, play};
 
 /// A picture of one pixel.
 const PNG: &str =
@@ -60,6 +60,82 @@ fn the_text_of_a_run_is_for_reading_and_its_value_for_programs() {
     world.close();
 }
 
+/// The first program has a cell of the pool, as later ones have, and a session's lasts: each finds the files of the others.
+#[test]
+fn a_conversation_has_one_output() {
+    let world = World::here();
+    let mut client = Client::greeted(&world, &[]);
+    let mut told = |arguments: Value| text(&client.call("run_code", &arguments)).to_owned();
+    let code =
+        "import os\nos.mkdir('/output/d')\nfor n in 'a', 'b', 'd/c':\n    open('/output/' + n, 'w').write(n)";
+    assert_eq!(
+        told(json!({"code": code})),
+        "[file /output/a: 1B]\n[file /output/b: 1B]\n[file /output/d/c: 3B]"
+    );
+    // What it only read is not told again.
+    let code = "cat /output/a /output/d/c; echo bash >> /output/a; echo > /output/d/e; rm /output/b";
+    assert_eq!(
+        told(json!({"code": code, "language": "bash"})),
+        "ad/c\n[file /output/a: 6B]\n[file /output/d/e: 1B]"
+    );
+    let code =
+        "const fs = require('fs'); console.log(fs.readdirSync('/output', {recursive: true}).sort().join())";
+    assert_eq!(
+        told(json!({"code": code, "language": "javascript"})),
+        "a,d,d/c,d/e\n"
+    );
+    let code = "open('/output/s', 'w').write('s')\nopen('/output/a').read()";
+    let session = json!({"code": code, "session": "s"});
+    assert_eq!(told(session), "[value] 'abash\\n'\n[file /output/s: 1B]");
+    let code = "import os\nos.remove('/output/a')\nos.rename('/output/d', '/output/e')\nprint(open('/output/s').read())";
+    assert_eq!(
+        told(json!({"code": code})),
+        "s\n[file /output/e/c: 3B]\n[file /output/e/e: 1B]"
+    );
+    let code =
+        "import os\nsorted(os.listdir('/output')), os.listdir('/output/d'), os.path.getsize('/output/e/c')";
+    let session = json!({"code": code, "session": "s"});
+    assert_eq!(told(session), "[value] (['d', 'e', 's'], [], 3)");
+    let listed = client.call("file_list", &json!({"path": "/output"}));
+    assert_eq!(text(&listed), "d/\ne/\ns  1 bytes\n");
+    client.leave().well();
+    world.close();
+}
+
+/// Without a pool, by an engine, as another user, and where namespaces are forbidden.
+#[test]
+fn one_output_holds_wherever_programs_are_started() {
+    for (mode, place) in [
+        (Mode::OneShot, Place::Here),
+        (Mode::Engine, Place::Here),
+        (Mode::OneShot, Place::User),
+        (Mode::OneShot, Place::Container),
+    ] {
+        play(World::new(mode, place), |world| {
+            let run = |language: &str, code: &str| {
+                let answer = world.tool(&[], "run_code", &json!({"code": code, "language": language}));
+                let files = answer["meta"]["output_files"].as_array();
+                let files = files.into_iter().flatten();
+                let paths: Vec<String> = files.map(|file| file["path"].to_string()).collect();
+                let stdout = answer["stdout"].as_str();
+                assert!(stdout.is_some(), "{answer}");
+                format!("{}{}", stdout.unwrap(), paths.join(" "))
+            };
+            let code = "import os\nos.mkdir('/output/d')\nopen('/output/d/a', 'w').write('python')";
+            let environment = "import os\nOUTPUT = os.environ['RINGFENCE_OUTPUT']\n";
+            let code = code.replace("'/output", "OUTPUT + '");
+            assert_eq!(run("python", &format!("{environment}{code}")), "\"d/a\"");
+            let code =
+                "cat $RINGFENCE_OUTPUT/d/a; echo bash > $RINGFENCE_OUTPUT/d/b; rm $RINGFENCE_OUTPUT/d/a";
+            assert_eq!(run("bash", code), "python\"d/b\"");
+            let code = format!(
+                "{environment}print(os.listdir(OUTPUT + '/d'), open(OUTPUT + '/d/b').read().strip())"
+            );
+            assert_eq!(run("python", &code), "['b'] bash\n");
+        });
+    }
+}
+
 #[test]
 fn pictures_come_as_images_and_what_is_none_does_not() {
     let world = World::here();
@@ -82,7 +158,7 @@ fn pictures_come_as_images_and_what_is_none_does_not() {
     );
     assert_eq!(pictures(&answer), [&Value::Null; 0], "{answer}");
 
-    // A session keeps its own /output: a file of that name in the conversation's is another one.
+    // By their first bytes, whatever they are called.
     let arguments = json!({"code": write("dot.png", "b'no picture'"), "session": "other"});
     let answer = client.call("run_code", &arguments);
     assert_eq!(

@@ -1,6 +1,7 @@
 //! Starts the guest of a request, by its language.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ringfence_jail::protocol::Guest as Origin;
 use ringfence_policy::{Language, Request};
@@ -8,6 +9,7 @@ use ringfence_policy::{Language, Request};
 use super::super::error::Error;
 use super::super::guest::Guest;
 use super::super::interpreters::script;
+use super::super::provisions::Provisions;
 use super::super::settings::Settings;
 use super::super::{layout, network};
 use super::{LauncherState, Start, Terms, Text, environment};
@@ -19,25 +21,60 @@ pub(in super::super) enum Attempt {
     Second,
 }
 
+/// The parts of a run that its request does not have.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Order<'a> {
+    /// Set if the program has a bridge.
+    pub(in super::super) bridged: bool,
+    /// Files that it finds when it begins.
+    pub(in super::super) provisions: Option<&'a Arc<Provisions>>,
+    pub(in super::super) attempt: Attempt,
+}
+
+impl Order<'_> {
+    /// Returns the order of a program without bridge and output directory.
+    pub(in super::super) const fn plain() -> Self {
+        Self {
+            bridged: false,
+            provisions: None,
+            attempt: Attempt::First,
+        }
+    }
+
+    /// Returns the order for the second attempt.
+    pub(in super::super) fn again(self) -> Self {
+        Self {
+            attempt: Attempt::Second,
+            ..self
+        }
+    }
+}
+
 impl LauncherState {
-    /// Returns a guest for a request, with a bridge if `bridged`, and its start. The pool is asked once.
+    /// Returns a guest for a request, and its start. The pool is asked once.
     pub(in super::super) async fn guest(
         &self,
         request: &Request,
-        bridged: bool,
-        attempt: Attempt,
+        order: Order<'_>,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
         network::check_dirs(request, &self.dirs)?;
         match request.language {
-            Language::Python if self.extra.image.is_some() => self.script_guest(request, settings).await,
-            Language::Python => self.python_guest(request, bridged, attempt, settings).await,
-            Language::Command => self.command_guest(request, settings).await,
-            Language::Bash | Language::Javascript => self.script_guest(request, settings).await,
+            Language::Python if self.extra.image.is_some() => {
+                self.script_guest(request, order, settings).await
+            }
+            Language::Python => self.python_guest(request, order, settings).await,
+            Language::Command => self.command_guest(request, order, settings).await,
+            Language::Bash | Language::Javascript => self.script_guest(request, order, settings).await,
         }
     }
 
-    async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, Start), Error> {
+    async fn script_guest(
+        &self,
+        request: &Request,
+        order: Order<'_>,
+        settings: &Settings,
+    ) -> Result<(Guest, Start), Error> {
         let directory = self.directory(settings)?;
         let dirs = self.dirs_in(directory.as_ref());
         let (executable, name, arguments) = script(&self.extra, request, settings)?;
@@ -58,8 +95,13 @@ impl LauncherState {
                 text: request.code.clone(),
             },
         };
-        self.start(Origin::Exec(program), text, Terms::of(request), directory)
-            .await
-            .map(|guest| (guest, Start::Cold))
+        self.start(
+            Origin::Exec(program),
+            text,
+            Terms::of(request).with(order),
+            directory,
+        )
+        .await
+        .map(|guest| (guest, Start::Cold))
     }
 }

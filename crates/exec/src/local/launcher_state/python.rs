@@ -1,6 +1,7 @@
 //! Starts Python guests: from the pool, from the zygote, or by starting an interpreter.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfence_jail::protocol::{Guest as Origin, Program};
 use ringfence_policy::{Limits, Mount, Network, PACKAGES, Request};
@@ -10,10 +11,11 @@ use super::super::error::Error;
 use super::super::guest::{self, Guest, PendingGuest};
 use super::super::interpreters::python_for;
 use super::super::launcher::Zygote;
+use super::super::provisions::Provisions;
 use super::super::settings::Settings;
 use super::super::worker_program::{BYTECODE_BOOT, WORKER};
 use super::super::{bytecode, job, layout};
-use super::guests::Attempt;
+use super::guests::{Attempt, Order};
 use super::{LauncherState, SessionOrigin, Start, Terms, Text, environment};
 use crate::interpreter::Python;
 
@@ -25,16 +27,20 @@ impl LauncherState {
     pub(super) async fn python_guest(
         &self,
         request: &Request,
-        bridged: bool,
-        attempt: Attempt,
+        order: Order<'_>,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
+        let Order {
+            bridged,
+            provisions,
+            attempt,
+        } = order;
         let job = |variables| {
             let job = job::encode(&request.name, &request.code, &request.args, variables);
             if bridged { job::bridged(&job) } else { job }
         };
         if let Some(guest) = self.preloaded_python(request, || job(&request.env)).await {
-            return Ok((guest, Start::Preloaded));
+            return Ok((supplied(guest, provisions).await?, Start::Preloaded));
         }
         if let Some(pool) = self.pool.get().filter(|_| attempt == Attempt::First) {
             // Workers of a dead launcher are about to die: none is taken.
@@ -46,12 +52,12 @@ impl LauncherState {
             {
                 guest.job = job;
                 self.zygote_renewal.note_use();
-                return Ok((guest, Start::Warm));
+                return Ok((supplied(guest, provisions).await?, Start::Warm));
             }
             if *self.launcher.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
                 self.zygote_renewal.note_use();
-                let terms = Terms::of(request);
+                let terms = Terms::of(request).with(order);
                 let mut guest = self.start(Origin::Fork, Text::Job(job), terms, None).await?;
                 // The worker's greeting is read here, or the bridge would take it for a call.
                 if bridged && let Err(error) = guest.greeted().await {
@@ -63,7 +69,9 @@ impl LauncherState {
             }
         }
         let job = job(&[]);
-        let guest = self.cold_python(request, settings, job).await?;
+        let guest = self
+            .cold_python(Terms::of(request).with(order), request, settings, job)
+            .await?;
         Ok((guest, Start::Cold))
     }
 
@@ -103,7 +111,8 @@ impl LauncherState {
             };
         }
         let job = job::SESSION.to_vec();
-        let guest = self.cold_python(request, settings, job).await?;
+        let terms = Terms::of(request);
+        let guest = self.cold_python(terms, request, settings, job).await?;
         Ok((guest, SessionOrigin::Started))
     }
 
@@ -114,6 +123,7 @@ impl LauncherState {
             limits,
             below: None,
             has_network: false,
+            provisions: None,
         };
         let plan = self.plan(Origin::ForkOf { of }, job, terms, None);
         guest::begin(&self.launcher, self.groups.as_deref(), plan).await
@@ -121,6 +131,7 @@ impl LauncherState {
 
     async fn cold_python(
         &self,
+        terms: Terms<'_>,
         request: &Request,
         settings: &Settings,
         job: Vec<u8>,
@@ -142,14 +153,22 @@ impl LauncherState {
             )
         };
         let job = [compiled.unwrap_or_default(), job].concat();
-        self.start(
-            Origin::Exec(program),
-            Text::Job(job),
-            Terms::of(request),
-            directory,
-        )
-        .await
+        self.start(Origin::Exec(program), Text::Job(job), terms, directory)
+            .await
     }
+}
+
+/// Gives an idle worker the files that its program finds, before its job is sent.
+async fn supplied(worker: Guest, provisions: Option<&Arc<Provisions>>) -> Result<Guest, Error> {
+    let Some(provisions) = provisions else {
+        return Ok(worker);
+    };
+    if let Err(error) = provisions.give(worker.output.open()).await {
+        // The failure is all there is to report.
+        let _ = worker.close().await;
+        return Err(error);
+    }
+    Ok(worker)
 }
 
 /// Adds the packages of a run to the module search path, after the standard library and before the

@@ -96,6 +96,7 @@ impl PoolTask {
             listen: None,
             directory: None,
             job: Vec::new(),
+            provisions: None,
         }
     }
 }

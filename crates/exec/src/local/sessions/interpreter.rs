@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Language, Limits, Request, SessionFacts, SessionId};
 
+use super::super::exchange::Exchange;
 use super::super::guest::{Guest, LimitScope};
 use super::super::launcher::Exit;
 use super::super::launcher_state::{LauncherState, SessionOrigin, Start, clear_up};
@@ -29,6 +30,8 @@ pub(in super::super) struct Interpreter {
     pub(in super::super) cgroup: Option<String>,
     /// Set if the interpreter's last evaluation was interrupted.
     pub(in super::super) interrupted: bool,
+    /// What its `/output` shares with the directory of its output files.
+    pub(in super::super) exchange: Exchange,
 }
 
 /// The name of a session, with the number of its evaluations.
@@ -95,11 +98,10 @@ impl Interpreter {
             ended,
         } = evaluated;
         let request = &work.request;
-        let collected = collect(
-            &self.guest.output,
-            work.destination.as_ref(),
-            request.limits.disk.0,
-        );
+        let collected = match &work.outbox {
+            Some(outbox) => outbox.collect(&self.guest.output),
+            None => collect(&self.guest.output, None, request.limits.disk.0),
+        };
         let start = match self.origin {
             SessionOrigin::Preloaded => Start::Preloaded,
             SessionOrigin::Started if count == 1 => Start::Cold,
@@ -152,6 +154,8 @@ impl Interpreter {
             fence: self.fence,
             cgroup: self.cgroup.clone(),
             interrupted: false,
+            // Its files are copies, whose versions differ.
+            exchange: Exchange::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::super::connection::Connection;
 use super::super::error::Error as LocalError;
+use super::super::exchange::Exchange;
 use super::super::run;
 use super::super::session_error::Error;
 use super::super::settings::SessionSettings;
@@ -120,6 +121,10 @@ impl SessionTask {
             let _ = reply.send(Err(error));
             return None;
         }
+        if let Err(error) = supply(interpreter, &work).await {
+            let _ = reply.send(Err(error));
+            return None;
+        }
         let (number, former) = {
             let mut facts = self.live.facts();
             facts.state = State::Evaluating;
@@ -150,6 +155,9 @@ impl SessionTask {
             count: number,
         };
         let result = interpreter.result(&work, evaluated, evaluations, former);
+        if let Some(outbox) = &work.outbox {
+            interpreter.exchange = outbox.exchange(Exchange::default());
+        }
         self.live.facts().state = State::Idle(Instant::now());
         // Before the reply, so that the caller's next request finds a new session.
         if let Some(reason) = ended {
@@ -192,7 +200,7 @@ impl SessionTask {
 
     fn admit(&self, interpreter: &Interpreter, work: &mut EvaluationCall) -> Result<(), LocalError> {
         let id = self.key.1.clone();
-        if work.is_cancelled() {
+        if work.connection.is_cancelled() {
             return Err(Error::Cancelled(id).into());
         }
         interpreter.fit(work)?;
@@ -225,4 +233,14 @@ async fn babble(control: &UnixStream) {
             Ok(_) => return,
         }
     }
+}
+
+/// Gives an idle session the files that its next evaluation finds.
+async fn supply(interpreter: &mut Interpreter, work: &EvaluationCall) -> Result<(), LocalError> {
+    let output = &interpreter.guest.output;
+    if let Some(outbox) = &work.outbox {
+        outbox.exchange(std::mem::take(&mut interpreter.exchange));
+        outbox.fill(output.open()).await;
+    }
+    work.inbox.give(output.open().map_err(LocalError::Files)?).await
 }
