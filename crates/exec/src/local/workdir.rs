@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ use crate::owner::{owner_is_dead, owner_name};
 const MAX_ENTRIES: u64 = 100_000;
 /// Bytes counted for an entry at least: one without content takes space too.
 const ENTRY_BYTES: u64 = 512;
+/// Unit of `st_blocks` in stat(2).
+const BLOCK: u64 = 512;
 /// Maximum number of directories held open on the way down, when measuring and when removing.
 const MAX_OPEN: usize = 64;
 
@@ -35,13 +38,17 @@ impl Workdir {
     pub fn create(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = if owner.is_some() { 0o711 } else { 0o700 };
-        let path = parent.join(format!(
-            "{}-{}",
-            owner_name(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        // Not recursive: an existing directory belongs to somebody else.
-        fs::DirBuilder::new().mode(open).create(&path)?;
+        let path = loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            // Another user can read the rest of the name in /proc, and take names in advance.
+            let secret = RandomState::new().build_hasher().finish() >> 16;
+            let path = parent.join(format!("{}-{number}{secret:012x}", owner_name()));
+            // Not recursive: an existing directory belongs to somebody else.
+            match fs::DirBuilder::new().mode(open).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => break made.map(|()| path)?,
+            }
+        };
         // Whatever the umask, its owner must be able to enter.
         fs::set_permissions(&path, Permissions::from_mode(open))?;
         let directory = Self(path);
@@ -296,7 +303,9 @@ impl Count {
             let Ok(metadata) = entry.metadata() else { continue };
             let Usage { bytes, entries } = &mut self.found;
             *entries += 1;
-            *bytes = bytes.saturating_add(metadata.len().max(ENTRY_BYTES));
+            // What was allocated beyond its size is not in its length.
+            let held = metadata.len().max(metadata.blocks().saturating_mul(BLOCK));
+            *bytes = bytes.saturating_add(held.max(ENTRY_BYTES));
             if *bytes > self.most.bytes || *entries > self.most.entries {
                 return None;
             }
@@ -454,6 +463,16 @@ mod tests {
         assert!(holds_more_than(directory.path(), 1 << 20));
         drop(directory);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_allocated_beyond_a_files_size_counts() {
+        let (_parent, directory) = workdir();
+        let file = File::create(directory.path().join("tmp/file")).unwrap();
+        let mode = rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, mode, 0, 2 << 20).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        assert!(holds_more_than(directory.path(), 1 << 20));
     }
 
     #[test]

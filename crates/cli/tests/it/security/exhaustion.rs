@@ -1,7 +1,10 @@
 //! Threat: a guest that exhausts the machine.
 
+use serde_json::json;
+
 use super::fence::Fence;
 use super::probe::{deny, probe};
+use crate::world::{Mode, Place, World, play};
 
 fn limit_disk(fence: &Fence, size: &str) {
     let config = format!("[sandbox]\ndisk = '{size}'\n");
@@ -28,6 +31,56 @@ fn processes_are_counted() {
          finally:\n    end.set()",
     );
     deny(&fence, &["--pids", "16"], &threads, &[]);
+}
+
+/// What is allocated beyond a file's size is not in its size.
+#[test]
+fn no_file_has_more_of_the_disk_than_its_size() {
+    let Some(fence) = Fence::root() else { return };
+    let kept = probe(
+        "fallocate beyond the size",
+        "EOPNOTSUPP",
+        "import ctypes, tempfile\nlibc = ctypes.CDLL(None, use_errno=True)\nfile = tempfile.TemporaryFile(dir='.')\n\
+         if libc.fallocate(file.fileno(), 1, ctypes.c_long(0), ctypes.c_long(1 << 20)):\n    \
+             raise OSError(ctypes.get_errno(), '')",
+    );
+    // `struct space_resv`: SEEK_SET, from the start, of this length.
+    let reserved = probe(
+        "FS_IOC_RESVSP",
+        "EPERM",
+        "import ctypes, struct, tempfile\nlibc = ctypes.CDLL(None, use_errno=True)\nfile = tempfile.TemporaryFile(dir='.')\n\
+         space = struct.pack('hxxxxxxqqiI16x', 0, 0, 1 << 20, 0, 0)\n\
+         if libc.ioctl(file.fileno(), ctypes.c_ulong(0x40305828), space):\n    \
+             raise OSError(ctypes.get_errno(), '')",
+    );
+    let directory = fence.dir.path("work").display().to_string();
+    for probe in [kept, reserved] {
+        deny(&fence, &["-w", &directory], &probe, &[]);
+    }
+}
+
+/// Files of a call have their workspace in memory, where a file that is open and has no name counts, too.
+#[test]
+fn files_of_a_call_bring_no_room_on_the_disk() {
+    let code = "import os\nopen_files = []\nprint(open('in/a.txt').read(), end=' ')\ntry:\n    for n in range(9):\n        \
+                file = os.open('/workspace/f', os.O_RDWR | os.O_CREAT)\n        os.unlink('/workspace/f')\n        \
+                open_files.append(file)\n        os.posix_fallocate(file, 0, 40 << 20)\n\
+                except OSError as error:\n    print(n, error.strerror)";
+    for (mode, session) in [
+        (Mode::OneShot, None),
+        (Mode::Engine, None),
+        (Mode::Engine, Some("s")),
+    ] {
+        play(World::new(mode, Place::Here), |world| {
+            let mut call = json!({"code": code, "files": {"in/a.txt": "given"}});
+            if let Some(session) = session {
+                call["session"] = session.into();
+            }
+            let answer = world.tool(&[], "run_code", &call);
+            let stdout = answer["stdout"].as_str().unwrap_or_default();
+            assert_eq!(stdout, "given 1 No space left on device\n", "{answer}");
+        });
+    }
 }
 
 #[test]
