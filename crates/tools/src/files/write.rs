@@ -104,6 +104,10 @@ impl Root {
             &place.given,
             (found.st_size.max(0) as u64).saturating_add(content.len() as u64),
         )?;
+        // Only for a writer without CAP_FSETID does the kernel take set-user-ID and set-group-ID bits away.
+        if found.st_mode & 0o6000 != 0 {
+            fchmod(&file, Mode::from_raw_mode(found.st_mode & 0o777)).map_err(place.failed("write"))?;
+        }
         let written = file.write_all(content).and_then(|()| file.sync_all());
         written.map_err(|error| place.failed("write")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
