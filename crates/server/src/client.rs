@@ -31,6 +31,9 @@ pub enum Error {
     /// The server's configuration differs from this client's. Returns the untouched connection.
     #[error("the server has other settings")]
     Declined(Connection),
+    /// The server ended before it had read the request. Returns the untouched connection.
+    #[error("the server has ended")]
+    Unread(Connection),
     /// The server refused the request.
     #[error("{}", .0.message)]
     Refused(Refusal),
@@ -92,13 +95,16 @@ impl Client {
         run.stdin = connection.stdin.is_some();
         run.bridge = connection.bridge.is_some();
         let request = serde_json::to_vec(&run).map_err(Error::Answer)?;
-        frame::send(&mut self.sender, Kind::Run, &request)
-            .await
-            .map_err(Error::Broken)?;
-        if run.waits_for_acceptance()
-            && let Some(payload) = self.refusal().await?
-        {
-            return Err(refused(&payload, connection));
+        match frame::send(&mut self.sender, Kind::Run, &request).await {
+            Err(error) if is_closed(&error) => return Err(Error::Unread(connection)),
+            sent => sent.map_err(Error::Broken)?,
+        }
+        if run.waits_for_acceptance() {
+            match self.refusal().await {
+                Err(Error::Broken(error)) if is_unread(&error) => return Err(Error::Unread(connection)),
+                Ok(Some(payload)) => return Err(refused(&payload, connection)),
+                accepted => drop(accepted?),
+            }
         }
         let Connection {
             stdin,
@@ -124,7 +130,7 @@ impl Client {
             }
         };
         let talking = async { tokio::join!(talk(&mut self.sender, stdin, cancelled), carrying) };
-        let listening = listen(&mut self.receiver, output, untouched);
+        let listening = listen(&mut self.receiver, output, untouched, run.waits_for_acceptance());
         tokio::pin!(talking, listening);
         tokio::select! {
             result = &mut listening => result,
@@ -181,10 +187,9 @@ impl Client {
         answered: Kind,
     ) -> Result<A, Error> {
         let request = serde_json::to_vec(request).map_err(Error::Answer)?;
-        frame::send(&mut self.sender, asked, &request)
-            .await
-            .map_err(Error::Broken)?;
-        match self.receiver.next().await.map_err(Error::Broken)? {
+        let sent = frame::send(&mut self.sender, asked, &request).await;
+        sent.map_err(unread_or_broken)?;
+        match self.receiver.next().await.map_err(unread_or_broken)? {
             Some(Frame { kind, payload }) if kind == answered => {
                 serde_json::from_slice(&payload).map_err(Error::Answer)
             }
@@ -206,6 +211,28 @@ fn refused(payload: &[u8], connection: Connection) -> Error {
         Ok(refusal) => Error::Refused(refusal),
         Err(error) => Error::Answer(error),
     }
+}
+
+/// Returns the error of a request that is one message and brings nothing else.
+fn unread_or_broken(error: io::Error) -> Error {
+    match is_closed(&error) {
+        true => Error::Unread(Connection::none()),
+        false => Error::Broken(error),
+    }
+}
+
+/// Returns `true` if the server has closed its end.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
+/// Returns `true` if the server closed a connection from which it had not read everything, or which it had not accepted
+/// (`unix_release_sock` in net/unix/af_unix.c): if one message was sent, it did not act on it.
+fn is_unread(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionReset
 }
 
 /// Forwards standard input and cancellation until both have ended.
@@ -241,14 +268,22 @@ async fn talk(
 }
 
 /// Passes on output until the result. `untouched` goes back to the caller if the server declines the run, which it
-/// does before it has begun.
+/// does before it has begun, or ends before it has read the request. `is_read` is set if it certainly has.
 async fn listen(
     receiver: &mut Receiver<OwnedReadHalf>,
     output: Option<mpsc::Sender<Chunk>>,
     untouched: Connection,
+    mut is_read: bool,
 ) -> Result<ExecutionResult, Error> {
     loop {
-        let frame = receiver.next().await.map_err(Error::Broken)?;
+        let frame = match receiver.next().await {
+            // A message that was sent since may be what was not read, once the run is cancelled.
+            Err(error) if !is_read && is_unread(&error) && !untouched.is_cancelled() => {
+                return Err(Error::Unread(untouched));
+            }
+            frame => frame.map_err(Error::Broken)?,
+        };
+        is_read = true;
         let Frame { kind, payload } =
             frame.ok_or_else(|| Error::Broken(io::ErrorKind::UnexpectedEof.into()))?;
         let stream = match kind {

@@ -65,8 +65,9 @@ impl Listener {
         Socket::bind(path).map(Self)
     }
 
-    /// Serves requests until `stop` resolves; then cancels those in progress.
-    pub async fn serve(&self, services: &Services, stop: impl Future<Output = ()>) {
+    /// Serves requests until `stop` resolves; then closes the socket, so that nobody waits there for an answer, and cancels
+    /// those in progress.
+    pub async fn serve(self, services: &Services, stop: impl Future<Output = ()>) {
         let http = services.api.on_socket();
         let supervise = |stream| {
             let (services, http) = (services.clone(), http.clone());

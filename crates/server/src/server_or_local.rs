@@ -110,6 +110,7 @@ impl<B: Backend> ServerOrLocal<B> {
         };
         match client.run(run, connection).await {
             Err(client::Error::Declined(connection)) => ServerAttempt::Declined(connection),
+            Err(client::Error::Unread(connection)) => ServerAttempt::Unserved(connection),
             result => ServerAttempt::Done(Box::new(result.map_err(explained))),
         }
     }
@@ -187,7 +188,10 @@ fn explained(error: client::Error) -> Error {
             message: refusal.message,
             hint: refusal.hint,
         },
-        error @ (client::Error::Declined(_) | client::Error::Broken(_) | client::Error::Answer(_)) => Error {
+        error @ (client::Error::Declined(_)
+        | client::Error::Unread(_)
+        | client::Error::Broken(_)
+        | client::Error::Answer(_)) => Error {
             reason: Reason::Failed,
             message: error.to_string(),
             hint: "nothing is known of the run; check the server, or pass `--no-engine`".into(),

@@ -54,6 +54,7 @@ async fn ask(context: &Context) -> Result<ConsoleAccess, Failure> {
     let mut client = Client::connect(&socket).await.map_err(|_| none())?;
     client.console().await.map_err(|error| match error {
         Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
+        Error::Unread(_) => none(),
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
             "check the server, and that it has this version",

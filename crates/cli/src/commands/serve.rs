@@ -93,7 +93,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             remains.keep_young(until(stopped.clone())),
             site.serve(stopped),
         );
-        drop((listener, gateways));
+        drop(gateways);
         api.close().await;
         if let Err(error) = api.write_usage().await {
             tell(&error, context);

@@ -93,6 +93,7 @@ async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionI
             let kind = refusal.kind();
             Failure::refused(refusal.message, refusal.hint).of(kind)
         }
+        Error::Unread(_) => Failure::no_engine_for_sessions(),
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
             "check the server; `ringfence session ls` shows which sessions there are",

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Child;
 
 use serde_json::{Value, json};
@@ -27,6 +27,33 @@ fn lasting(world: &World, args: &[&str]) -> Child {
     child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
     assert_eq!(&said, b"begun\n");
     child
+}
+
+/// A server that ends while clients wait: whoever was not accepted, or whose request was not read, has lost nothing.
+#[test]
+fn what_an_ending_server_has_not_read_is_run_without_it() {
+    let world = World::new(Mode::Engine, Place::Here).unwrap();
+    world.stop_engine("TERM");
+    for read in [0, 1] {
+        for input in [None, Some("given")] {
+            let listener = UnixListener::bind(world.socket()).unwrap();
+            let call = world.call(["-c", "import sys; print(sys.stdin.read() or 'none')"]);
+            let mut running = call.start();
+            let mut stdin = running.stdin.take().unwrap();
+            stdin.write_all(input.unwrap_or_default().as_bytes()).unwrap();
+            drop(stdin);
+            let (mut client, _) = listener.accept().unwrap();
+            // The rest of the request stays unread.
+            client.read_exact(&mut vec![0; read]).unwrap();
+            drop(client);
+            drop(listener);
+            fs::remove_file(world.socket()).unwrap();
+            let output = running.wait_with_output().unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(printed.trim(), input.unwrap_or("none"), "{:?}", output.stderr);
+        }
+    }
+    world.close();
 }
 
 #[test]

@@ -286,6 +286,7 @@ async fn ask(
             let kind = refusal.kind();
             Failure::refused(refusal.message, refusal.hint.person().replace("NAME", name)).of(kind)
         }
+        Error::Unread(_) => no_engine(),
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
             "check the server; `ringfence sandbox ls` shows which sandboxes there are",
