@@ -66,7 +66,7 @@ impl Refusal {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoHosts { .. } | Self::Host { .. } => {
-                "add the host to `egress.allowed_hosts`, as `example.com`, `*.example.com` or `example.com:8443`"
+                "the host must be in `egress.allowed_hosts` of the user's configuration, as `example.com`, `*.example.com` or `example.com:8443`"
             }
             Self::Port { .. } => "name the port in the pattern, as `example.com:8443`",
             Self::Address {

@@ -33,11 +33,11 @@ impl Tool for SandboxExec {
     const NAME: &'static str = "sandbox_exec";
     const TITLE: &'static str = "Run code in a container";
     const DESCRIPTION: &'static str = "Runs a Python or bash program in a container, and returns what it printed, its errors and its exit code. \
-        Files of the workspace are at /workspace. What it writes to /output can be read with file_read by the same path. \
+        Use it only for programs of the container's image; otherwise `run_code` is faster. Files of the workspace are at /workspace. What it writes to /output can be read with file_read by the same path. \
         Variables do not last from call to call, and files elsewhere, as in /tmp, may be gone at any call. Long output \
         is cut: write it to /output and read parts of it.";
     const REMOTE_DESCRIPTION: &'static str = "Runs a Python or bash program in a container, and returns what it printed, its errors and its exit code. \
-        Variables do not last from call to call, and files may be gone at any call. Long output is cut: print what matters.";
+        Use it only for programs of the container's image; otherwise `run_code` is faster. Variables do not last from call to call, and files may be gone at any call. Long output is cut: print what matters.";
     const EFFECTS: Effects = Effects::Writes;
     const ON_HOST: bool = false;
     const CLOCK: Clock = Clock::Runner;
