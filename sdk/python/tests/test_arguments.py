@@ -88,10 +88,10 @@ def test_what_a_block_raises_comes_first(server: Server, client: Client, caplog:
     assert Sandbox.list(client=client) == []
     with Client(url=server.url, api_key="rf_unknown") as stranger:
         with caplog.at_level(logging.WARNING, "ringfence"), pytest.raises(KeyError), Sandbox(client=client) as sandbox:
-            sandbox._client = stranger
+            sandbox._transport = stranger._transport
             raise KeyError
         with pytest.raises(errors.Unauthenticated), Sandbox(client=client) as other:
-            other._client = stranger
+            other._transport = stranger._transport
     assert sandbox.sandbox_id in caplog.text and "was not ended: the server does not know the key" in caplog.text
     for each in Sandbox.list(client=client):
         Sandbox.connect(each.id, client=client).kill()

@@ -163,6 +163,44 @@ def test_the_server_of_somebody_else_stays(own_server: Server) -> None:
     assert _listening(own_server)
 
 
+ENDING = """
+import os, signal, socket, struct
+from ringfence import Client, RingfenceError, Sandbox
+
+def kill_server(_):
+    probe = socket.socket(socket.AF_UNIX)
+    probe.connect(os.environ["XDG_RUNTIME_DIR"] + "/ringfence/engine.sock")
+    pid, *_ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    os.kill(pid, signal.SIGKILL)
+
+client = Client()
+one, two = Sandbox(), Sandbox(client=client)
+
+def show(call):
+    try:
+        print(call())
+    except RingfenceError as error:
+        print(type(error).__name__, error)
+
+show(lambda: one.commands.run("echo; exec sleep 600", on_stdout=kill_server))
+show(one.get_info)
+show(lambda: two.commands.run("true"))
+with Sandbox(client=client) as three:
+    show(lambda: three.run_code("6 * 7").text)
+    show(lambda: one.files.read("a"))
+    show(two.fork)
+    one.close()
+    show(one.kill)
+"""
+
+
+def test_a_sandbox_is_not_moved_to_another_server(tmp_path: Path) -> None:
+    user = World(tmp_path).python(ENDING)
+    out, _ = user.communicate()
+    gone = "ServerGone the server has ended, and its sandboxes with it (hint: create another one)"
+    assert out.splitlines() == [gone, gone, gone, "42", gone, gone, gone]
+
+
 def test_ctrl_c_reaches_the_program_alone(tmp_path: Path) -> None:
     world = World(tmp_path)
     # The line tells that an interrupt is expected from then on.

@@ -304,10 +304,10 @@ export class Sandbox {
   #base;
 
   /** `Sandbox.create` and `Sandbox.connect` make objects of this class. */
-  constructor(client, info) {
+  constructor(client, info, transport) {
     if (!(client instanceof Client)) throw invalid("a sandbox is not made with `new`", "use `await Sandbox.create()`, or `Sandbox.connect(id)`");
     this.#client = client;
-    this.#transport = client.transport;
+    this.#transport = transport;
     this.#base = `/sandboxes/${segment(info.id)}`;
     this.sandboxId = info.id;
     this.files = new Files(this.#transport, this.#base);
@@ -322,12 +322,14 @@ export class Sandbox {
     const used = clientOf(client, { url, apiKey, socket, plainHttp, autostart });
     const hosts = allowedHosts === undefined ? undefined : texts(allowedHosts, "allowedHosts");
     const json = { ...options, allowed_hosts: hosts, on_expiry: onExpiry };
-    return new Sandbox(used, sandboxInfo(await used.transport.json("POST", "/sandboxes", { json, signal })));
+    const info = sandboxInfo(await used.transport.json("POST", "/sandboxes", { json, signal }));
+    return new Sandbox(used, info, await used.transport.ofSandbox());
   }
 
   static async connect(sandboxId, { client, ...connection } = {}) {
     const used = clientOf(client, connection);
-    return new Sandbox(used, sandboxInfo(await used.transport.json("GET", `/sandboxes/${segment(sandboxId, "sandboxId")}`)));
+    const info = sandboxInfo(await used.transport.json("GET", `/sandboxes/${segment(sandboxId, "sandboxId")}`));
+    return new Sandbox(used, info, await used.transport.ofSandbox());
   }
 
   static async list({ metadata, client, ...connection } = {}) {
@@ -381,7 +383,7 @@ export class Sandbox {
 
   async fork({ count = 1, name } = {}) {
     const { sandboxes = [] } = await this.#transport.json("POST", `${this.#base}/fork`, { json: { count, name } });
-    return sandboxes.map((info) => new Sandbox(this.#client, sandboxInfo(info)));
+    return sandboxes.map((info) => new Sandbox(this.#client, sandboxInfo(info), this.#transport));
   }
 
   async snapshot({ name } = {}) {

@@ -7,7 +7,7 @@ import { ApiError, InProgress, ServerGone, ServerUnavailable } from "./errors.js
 export const KEY = "idempotency-key";
 
 /** Milliseconds before each retry after a connection that broke, or was not made. There are as many retries. */
-const PAUSES = [100, 400];
+export const PAUSES = [100, 400];
 /** Milliseconds that a call waits in all before its retries. */
 const MAX_WAIT = 30_000;
 const LONGEST_POLL = 1000;

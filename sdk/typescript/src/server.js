@@ -130,7 +130,7 @@ function tail(log) {
 }
 
 /** Resolves to `true` if a server accepts connections at a socket that no other user could have put there. */
-async function listens(path) {
+export async function listens(path) {
   if (!hasSocket(path, true)) return false;
   return await new Promise((resolve, reject) => {
     const probe = connect(path);

@@ -49,6 +49,13 @@ export function hasSocket(path, isPrivate) {
   return true;
 }
 
+/** Returns what identifies the server at the private socket: another one makes another socket. `undefined`: there is no socket. */
+export function identity(path) {
+  if (!hasSocket(path, true)) return undefined;
+  const found = lstatSync(path, { bigint: true, throwIfNoEntry: false });
+  return found && [found.dev, found.ino, found.mtimeNs].join();
+}
+
 /** Checks that there is a socket, and that no other user could have put it there. */
 export function checkSocket(path, isPrivate) {
   if (!hasSocket(path, isPrivate)) throw new ServerUnavailable(`no server listens at ${path}`, "start `ringfence serve`");

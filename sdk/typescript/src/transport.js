@@ -1,6 +1,7 @@
 // Requests over TCP, by fetch, and over a Unix socket, by Node.js's own client.
 
 import { encoded, invalid, unexpected } from "./arguments.js";
+import { BoundTransport, explained, socketOf, throwIfEnded } from "./bound.js";
 import { IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, Unauthenticated, ofBody } from "./errors.js";
 import { KEY, Retries, freshKey } from "./retries.js";
 
@@ -38,11 +39,21 @@ export class Transport {
   }
 
   /**
+   * Resolves to a transport for a sandbox, which does not go on to another server: that has not this sandbox. At an address that
+   * the caller has named, whoever answers may pass requests on to a server that lives.
+   */
+  async ofSandbox() {
+    return this.#autostart ? await BoundTransport.at(await this.#findServer(), this) : this;
+  }
+
+  /**
    * Sends a request. Returns the response once it is known to be a success; its body is an iterable of bytes. The request is
    * sent again where that is safe. With `isDuplex`, the answer may come before there is anything of the body.
    */
   async send(method, path, options = {}) {
-    return await this.#retried(method, path, options, async (response) => response);
+    const response = await this.#retried(method, path, options, async (response) => response);
+    const { server, signal } = options;
+    return server ? { ...response, body: explained(server, response.body, signal) } : response;
   }
 
   /**
@@ -59,17 +70,18 @@ export class Transport {
   }
 
   async #retried(method, path, options, read) {
-    const { content, key, signal } = options;
+    const { content, key, signal, server } = options;
     // What pieces come from may be at its end.
     const isWhole = content === undefined || content instanceof Uint8Array;
     const retries = new Retries(method, { hasKey: key !== undefined, isWhole });
     for (;;) {
       // A server that cannot start is not started again.
-      const socket = await this.#findServer();
+      const socket = server ? await socketOf(server) : await this.#findServer();
       try {
         return await read(await this.#attempt(socket, method, path, options));
       } catch (error) {
         if (error instanceof ServerUnavailable) this.#ready = undefined;
+        await throwIfEnded(server, error, signal);
         await retries.wait(error, signal);
       }
     }

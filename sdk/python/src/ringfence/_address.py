@@ -8,7 +8,7 @@ import stat
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from ._arguments import StrPath, path_text
@@ -17,12 +17,22 @@ from .errors import InvalidArguments, ServerUnavailable
 PORTS = {"http": 80, "https": 443}
 
 
+class ServerIdentity(NamedTuple):
+    """The socket that a server has made: another server makes another one at the same path."""
+
+    device: int
+    inode: int
+    modified: int
+
+
 @dataclass(frozen=True)
 class Address:
     url: str
     api_key: Optional[str] = None
     socket: Optional[str] = None
     autostart: bool = False
+    server: Optional[ServerIdentity] = None
+    """The only server that may answer at the socket."""
 
     @property
     def is_local(self) -> bool:

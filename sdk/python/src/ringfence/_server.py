@@ -18,7 +18,7 @@ import threading
 import time
 from typing import IO, Dict, List, Optional
 
-from ._address import check_private, check_socket, default_socket, runtime_directory
+from ._address import ServerIdentity, check_private, check_socket, default_socket, runtime_directory
 from .errors import ServerUnavailable
 
 START = 30.0
@@ -68,6 +68,22 @@ def ensure() -> str:
         if not _listens(path):
             _start(path, lock)
     return path
+
+
+def identity(path: str) -> Optional[ServerIdentity]:
+    """Returns the identity of the server at a socket. `None`: there is no socket."""
+    if not check_socket(path, private=True):
+        return None
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return ServerIdentity(found.st_dev, found.st_ino, found.st_mtime_ns)
+
+
+def lives(path: str, server: ServerIdentity) -> bool:
+    """Returns `True` if this server accepts connections at a socket."""
+    return identity(path) == server and _listens(path)
 
 
 def _listens(path: str) -> bool:

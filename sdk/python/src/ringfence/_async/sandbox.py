@@ -21,6 +21,7 @@ from .commands import AsyncCommands, AsyncPty
 from .files import AsyncFiles
 from .life import life_events
 from .ports import AsyncPorts
+from .transport import AsyncTransport
 
 OnText = Callable[[str], Any]
 
@@ -34,8 +35,8 @@ MAX_OUTPUT = 8 << 20
 class AsyncContexts:
     """Interpreters of a sandbox beside the default ones."""
 
-    def __init__(self, client: AsyncClient, base: str) -> None:
-        self._transport = client._transport
+    def __init__(self, transport: AsyncTransport, base: str) -> None:
+        self._transport = transport
         self._base = base + "/contexts"
 
     async def create(
@@ -147,12 +148,13 @@ class AsyncSandbox(OnlyAsync):  # async
             # sync: self._options["packages"] = keys_of(address, packages)
 
     def _adopt(self, info: SandboxInfo) -> None:
-        transport, base = self._client._transport, f"/sandboxes/{segment(info.id)}"
+        self._transport = transport = self._client._transport.of_sandbox()
+        base = f"/sandboxes/{segment(info.id)}"
         self._id, self._base, self._name = info.id, base, info.name
         self.files = AsyncFiles(transport, base)
         self.commands = AsyncCommands(transport, base)
         self.pty = AsyncPty(self.commands)
-        self.contexts = AsyncContexts(self._client, base)
+        self.contexts = AsyncContexts(transport, base)
         self.ports = AsyncPorts(transport, base)
 
     @classmethod
@@ -263,21 +265,21 @@ class AsyncSandbox(OnlyAsync):  # async
     async def kill(self) -> bool:
         """Ends the sandbox with everything in it, also after `close`. Returns `False` if it is gone."""
         path, closed = f"/sandboxes/{segment(self.sandbox_id)}", self._client._transport.is_closed
-        client = self._client._another() if closed else self._client
+        transport = AsyncTransport(self._transport.address) if closed else self._transport
         try:
-            await client._transport.json("DELETE", path)
+            await transport.json("DELETE", path)
             self._is_over = True
         except NotFound:
             self._is_over = True
             return False
         finally:
             if closed:
-                await client.aclose()
+                await transport.aclose()
         return True
 
     async def get_info(self) -> SandboxInfo:
         path = f"/sandboxes/{segment(self.sandbox_id)}"
-        return build(SandboxInfo, await self._client._transport.json("GET", path))
+        return build(SandboxInfo, await self._transport.json("GET", path))
 
     async def is_running(self) -> bool:
         try:
@@ -289,7 +291,7 @@ class AsyncSandbox(OnlyAsync):  # async
     async def set_timeout(self, timeout: Seconds) -> SandboxInfo:
         """Sets the time until the sandbox ends, from now on."""
         path = f"/sandboxes/{segment(self.sandbox_id)}/timeout"
-        return build(SandboxInfo, await self._client._transport.json("POST", path, json={"timeout": timeout}))
+        return build(SandboxInfo, await self._transport.json("POST", path, json={"timeout": timeout}))
 
     async def set_network(self, allowed_hosts: Sequence[str]) -> SandboxInfo:
         """Replaces the hosts that programs may reach; without any, they reach none. Connections to other hosts are closed.
@@ -299,7 +301,7 @@ class AsyncSandbox(OnlyAsync):  # async
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/network"
         json = {"allowed_hosts": texts(allowed_hosts, "allowed_hosts")}
-        return build(SandboxInfo, await self._client._transport.json("PUT", path, json=json))
+        return build(SandboxInfo, await self._transport.json("PUT", path, json=json))
 
     async def pause(self) -> SandboxInfo:
         """Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile.
@@ -307,12 +309,12 @@ class AsyncSandbox(OnlyAsync):  # async
         The sandbox's time goes on. Raises `NotSupported` where the server has no control group with a freezer.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/pause"
-        return build(SandboxInfo, await self._client._transport.json("POST", path))
+        return build(SandboxInfo, await self._transport.json("POST", path))
 
     async def resume(self) -> SandboxInfo:
         """Continues the processes of a paused sandbox."""
         path = f"/sandboxes/{segment(self.sandbox_id)}/resume"
-        return build(SandboxInfo, await self._client._transport.json("POST", path))
+        return build(SandboxInfo, await self._transport.json("POST", path))
 
     async def fork(self, count: int = 1, *, name: Optional[str] = None) -> List[AsyncSandbox]:
         """Copies the files into new sandboxes, 16 at most, with the same limits, lifetime, environment, metadata and network.
@@ -321,7 +323,7 @@ class AsyncSandbox(OnlyAsync):  # async
         them. Raises `Conflict` if the name is taken or the sandbox paused.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/fork"
-        answer = await self._client._transport.json("POST", path, json={"count": count, "name": name})
+        answer = await self._transport.json("POST", path, json={"count": count, "name": name})
         return [self._copy(build(SandboxInfo, each)) for each in answer.get("sandboxes", [])]
 
     def _copy(self, info: SandboxInfo) -> AsyncSandbox:
@@ -343,7 +345,7 @@ class AsyncSandbox(OnlyAsync):  # async
         are too large.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/snapshots"
-        return build(SnapshotInfo, await self._client._transport.json("POST", path, json={"name": name}))
+        return build(SnapshotInfo, await self._transport.json("POST", path, json={"name": name}))
 
     @asynccontextmanager
     async def events(self) -> AsyncIterator[AsyncIterator[LifeEvent]]:
@@ -353,7 +355,7 @@ class AsyncSandbox(OnlyAsync):  # async
         ends before.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/events"
-        async with life_events(self._client._transport, path, to_end=True) as events:
+        async with life_events(self._transport, path, to_end=True) as events:
             yield events
 
     async def run_code(
@@ -383,7 +385,7 @@ class AsyncSandbox(OnlyAsync):  # async
         }
         path = f"/sandboxes/{segment(self.sandbox_id)}/run"
         if on_stdout is None and on_stderr is None:
-            answer = await self._client._transport.json("POST", path, json=body, ends_with_call=True)
+            answer = await self._transport.json("POST", path, json=body, ends_with_call=True)
             printed = [[answer[name]] if answer.get(name) else [] for name in ("stdout", "stderr")]
             ended = execution(answer, printed[0], printed[1], bool(answer.get("truncated", False)))
             return await _shown(ended, on_result)
@@ -397,7 +399,7 @@ class AsyncSandbox(OnlyAsync):  # async
                 await called(callback, text)
             kept[stream].push(text)
 
-        async with self._client._transport.events("POST", path, json=body) as events:
+        async with self._transport.events("POST", path, json=body) as events:
             async for event in events:
                 if event.name in kept:
                     await push(event.name, texts.push(event.name, event.output()))

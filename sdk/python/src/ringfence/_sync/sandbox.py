@@ -20,6 +20,7 @@ from .commands import Commands, Pty
 from .files import Files
 from .life import life_events
 from .ports import Ports
+from .transport import Transport
 
 OnText = Callable[[str], Any]
 
@@ -33,8 +34,8 @@ MAX_OUTPUT = 8 << 20
 class Contexts:
     """Interpreters of a sandbox beside the default ones."""
 
-    def __init__(self, client: Client, base: str) -> None:
-        self._transport = client._transport
+    def __init__(self, transport: Transport, base: str) -> None:
+        self._transport = transport
         self._base = base + "/contexts"
 
     def create(
@@ -144,12 +145,13 @@ class Sandbox(OnlyPlain):
             self._options["packages"] = keys_of(address, packages)
 
     def _adopt(self, info: SandboxInfo) -> None:
-        transport, base = self._client._transport, f"/sandboxes/{segment(info.id)}"
+        self._transport = transport = self._client._transport.of_sandbox()
+        base = f"/sandboxes/{segment(info.id)}"
         self._id, self._base, self._name = info.id, base, info.name
         self.files = Files(transport, base)
         self.commands = Commands(transport, base)
         self.pty = Pty(self.commands)
-        self.contexts = Contexts(self._client, base)
+        self.contexts = Contexts(transport, base)
         self.ports = Ports(transport, base)
 
     @classmethod
@@ -259,21 +261,21 @@ class Sandbox(OnlyPlain):
     def kill(self) -> bool:
         """Ends the sandbox with everything in it, also after `close`. Returns `False` if it is gone."""
         path, closed = f"/sandboxes/{segment(self.sandbox_id)}", self._client._transport.is_closed
-        client = self._client._another() if closed else self._client
+        transport = Transport(self._transport.address) if closed else self._transport
         try:
-            client._transport.json("DELETE", path)
+            transport.json("DELETE", path)
             self._is_over = True
         except NotFound:
             self._is_over = True
             return False
         finally:
             if closed:
-                client.close()
+                transport.close()
         return True
 
     def get_info(self) -> SandboxInfo:
         path = f"/sandboxes/{segment(self.sandbox_id)}"
-        return build(SandboxInfo, self._client._transport.json("GET", path))
+        return build(SandboxInfo, self._transport.json("GET", path))
 
     def is_running(self) -> bool:
         try:
@@ -285,7 +287,7 @@ class Sandbox(OnlyPlain):
     def set_timeout(self, timeout: Seconds) -> SandboxInfo:
         """Sets the time until the sandbox ends, from now on."""
         path = f"/sandboxes/{segment(self.sandbox_id)}/timeout"
-        return build(SandboxInfo, self._client._transport.json("POST", path, json={"timeout": timeout}))
+        return build(SandboxInfo, self._transport.json("POST", path, json={"timeout": timeout}))
 
     def set_network(self, allowed_hosts: Sequence[str]) -> SandboxInfo:
         """Replaces the hosts that programs may reach; without any, they reach none. Connections to other hosts are closed.
@@ -295,7 +297,7 @@ class Sandbox(OnlyPlain):
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/network"
         json = {"allowed_hosts": texts(allowed_hosts, "allowed_hosts")}
-        return build(SandboxInfo, self._client._transport.json("PUT", path, json=json))
+        return build(SandboxInfo, self._transport.json("PUT", path, json=json))
 
     def pause(self) -> SandboxInfo:
         """Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile.
@@ -303,12 +305,12 @@ class Sandbox(OnlyPlain):
         The sandbox's time goes on. Raises `NotSupported` where the server has no control group with a freezer.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/pause"
-        return build(SandboxInfo, self._client._transport.json("POST", path))
+        return build(SandboxInfo, self._transport.json("POST", path))
 
     def resume(self) -> SandboxInfo:
         """Continues the processes of a paused sandbox."""
         path = f"/sandboxes/{segment(self.sandbox_id)}/resume"
-        return build(SandboxInfo, self._client._transport.json("POST", path))
+        return build(SandboxInfo, self._transport.json("POST", path))
 
     def fork(self, count: int = 1, *, name: Optional[str] = None) -> List[Sandbox]:
         """Copies the files into new sandboxes, 16 at most, with the same limits, lifetime, environment, metadata and network.
@@ -317,7 +319,7 @@ class Sandbox(OnlyPlain):
         them. Raises `Conflict` if the name is taken or the sandbox paused.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/fork"
-        answer = self._client._transport.json("POST", path, json={"count": count, "name": name})
+        answer = self._transport.json("POST", path, json={"count": count, "name": name})
         return [self._copy(build(SandboxInfo, each)) for each in answer.get("sandboxes", [])]
 
     def _copy(self, info: SandboxInfo) -> Sandbox:
@@ -339,7 +341,7 @@ class Sandbox(OnlyPlain):
         are too large.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/snapshots"
-        return build(SnapshotInfo, self._client._transport.json("POST", path, json={"name": name}))
+        return build(SnapshotInfo, self._transport.json("POST", path, json={"name": name}))
 
     @contextmanager
     def events(self) -> Iterator[Iterator[LifeEvent]]:
@@ -349,7 +351,7 @@ class Sandbox(OnlyPlain):
         ends before.
         """
         path = f"/sandboxes/{segment(self.sandbox_id)}/events"
-        with life_events(self._client._transport, path, to_end=True) as events:
+        with life_events(self._transport, path, to_end=True) as events:
             yield events
 
     def run_code(
@@ -379,7 +381,7 @@ class Sandbox(OnlyPlain):
         }
         path = f"/sandboxes/{segment(self.sandbox_id)}/run"
         if on_stdout is None and on_stderr is None:
-            answer = self._client._transport.json("POST", path, json=body, ends_with_call=True)
+            answer = self._transport.json("POST", path, json=body, ends_with_call=True)
             printed = [[answer[name]] if answer.get(name) else [] for name in ("stdout", "stderr")]
             ended = execution(answer, printed[0], printed[1], bool(answer.get("truncated", False)))
             return _shown(ended, on_result)
@@ -393,7 +395,7 @@ class Sandbox(OnlyPlain):
                 called(callback, text)
             kept[stream].push(text)
 
-        with self._client._transport.events("POST", path, json=body) as events:
+        with self._transport.events("POST", path, json=body) as events:
             for event in events:
                 if event.name in kept:
                     push(event.name, texts.push(event.name, event.output()))

@@ -7,21 +7,24 @@ import os
 import ssl
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Iterator, Dict, Mapping, Optional
 from urllib.parse import urlsplit
 
 import httpcore
 
 from .. import _server
-from .._address import Address, check_socket, default_socket
+from .._address import Address, ServerIdentity, check_socket, default_socket
 from .._events import Event, EventDecoder
 from .._json import parsed
 from .._proxy import proxy_of
 from .._request import RequestBuilder
 from .._refused import explain_unauthenticated, is_wrong_scheme, wrong_scheme_message
-from .._retries import KEY, Retries, key
+from .._retries import KEY, PAUSES, Retries, key
 from .._version import VERSION
 from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, Unauthenticated, of_body
+
+ENDED = ("the server has ended, and its sandboxes with it", "create another one")
 
 SILENCE = 60.0
 """Seconds without a byte after which a stream of events counts as broken: the server sends a comment each 10 s."""
@@ -45,17 +48,34 @@ _OTHER_NAME, _OTHER_ADDRESS = 62, 64
 
 
 class Transport:
-    """A pool of connections to one server, for many threads or tasks."""
+    """A pool of connections to one server, for many threads or tasks. One with a `parent` uses that one's."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, parent: Optional[Transport] = None) -> None:
         self.address = address
+        self._parent = parent
         self._requests = RequestBuilder(address)
         self._pool: Optional[httpcore.ConnectionPool] = None
         self._process = os.getpid()
         self._closed = False
+        self._is_lost = False
         self.why_closed = ("the client is closed", "create another one")
 
+    def of_sandbox(self) -> Transport:
+        """Returns a transport with the same connections for a sandbox of the server that listens now.
+
+        It does not go on to another server, which has not this sandbox. At an address that the caller has named, whoever
+        answers there may pass requests on to a server that lives.
+        """
+        if self.address.server or not self.address.autostart or not self.address.socket:
+            return self
+        server = _server.identity(self.address.socket) or ServerIdentity(0, 0, 0)
+        return Transport(replace(self.address, server=server), self)
+
     def _connections(self) -> httpcore.ConnectionPool:
+        if self._parent is not None:
+            if not self._parent.is_closed:
+                self._check_server()
+            return self._parent._connections()
         if self._closed:
             raise RingfenceError(*self.why_closed)
         # After a fork, two processes would read from the same connections.
@@ -66,10 +86,37 @@ class Transport:
                 self._pool, self._process = pool, os.getpid()
             else:
                 pool.close()
+        elif self._is_lost:
+            self._is_lost = False
+            self._find_server()
         return self._pool
+
+    def _check_server(self) -> None:
+        """Raises `ServerGone` if another server listens at the socket, or none does."""
+        server, path = self.address.server, self.address.socket
+        if server and path and _server.identity(path) != server:
+            raise ServerGone(*ENDED)
+
+    def _raise_if_ended(self, error: RingfenceError) -> None:
+        """Raises `ServerGone` if a request of a sandbox failed because its server has ended."""
+        if not isinstance(error, (ServerGone, ServerUnavailable)):
+            return
+        server, path = self.address.server, self.address.socket
+        if not server or not path:
+            # The next request looks for a server again, and may start one.
+            self._is_lost = self.address.autostart and isinstance(error, ServerUnavailable)
+            return
+        # The connections of a server that is killed may end before it does.
+        for seconds in (0.0, *PAUSES):
+            time.sleep(seconds)
+            if not _server.lives(path, server):
+                raise ServerGone(*ENDED) from error
 
     def _find_server(self) -> None:
         if not self.address.socket:
+            return
+        if self.address.server:
+            self._check_server()
             return
         if self.address.autostart:
             _server.ensure()
@@ -93,13 +140,13 @@ class Transport:
 
         It is sent again where that is safe.
         """
-        pool, retries = self._connections(), _retries(method, request)
-        built = self._requests.build(method, path, **request)
+        retries, built = _retries(method, request), self._requests.build(method, path, **request)
         while True:
+            pool = self._connections()
             try:
                 return self._attempt(pool, built, method, path)
             except RingfenceError as error:
-                pause(retries, error)
+                self._pause(retries, error)
 
     def json(self, method: str, path: str, *, ends_with_call: bool = False, **request: Any) -> Any:
         """Sends a request, and returns its answer.
@@ -108,18 +155,22 @@ class Transport:
         """
         if method == "POST" and not ends_with_call and "content" not in request:
             request["headers"] = key()
-        pool, retries = self._connections(), _retries(method, request)
-        built = self._requests.build(method, path, **request)
+        retries, built = _retries(method, request), self._requests.build(method, path, **request)
         while True:
+            pool = self._connections()
             try:
                 body = _whole(self._attempt(pool, built, method, path))
                 break
             except RingfenceError as error:
-                pause(retries, error)
+                self._pause(retries, error)
         try:
             return parsed(body)
         except ValueError as error:
             raise IncompatibleServer(f"the answer is not JSON: {error}") from error
+
+    def _pause(self, retries: Retries, error: RingfenceError) -> None:
+        self._raise_if_ended(error)
+        pause(retries, error)
 
     def _attempt(
         self, pool: httpcore.ConnectionPool, request: httpcore.Request, method: str, path: str
@@ -148,7 +199,7 @@ class Transport:
         """Sends a request; gives its answer in pieces, and closes the connection in the end."""
         response = self.send(method, path, **request)
         try:
-            yield _pieces(response)
+            yield _explained(self, response)
         finally:
             _close(response)
 
@@ -226,6 +277,15 @@ def _pieces(response: httpcore.Response) -> Iterator[bytes]:
             yield piece
     except FAILURES as error:
         raise gone(error) from error
+
+
+def _explained(transport: Transport, response: httpcore.Response) -> Iterator[bytes]:
+    try:
+        for piece in _pieces(response):
+            yield piece
+    except ServerGone as error:
+        transport._raise_if_ended(error)
+        raise
 
 
 def _decoded(pieces: Iterator[bytes]) -> Iterator[Event]:

@@ -11,7 +11,7 @@ from typing import Any, Awaitable, Dict, List, Optional, Set
 from ipykernel._version import kernel_protocol_version
 from ipykernel.kernelbase import Kernel
 
-from .. import AsyncSandbox, Context, Execution, NotFound, Result, RingfenceError
+from .. import AsyncSandbox, Context, Execution, NotFound, Result, RingfenceError, ServerGone
 from .._version import VERSION
 from . import _guest
 from ._outputs import MAX_STREAMED, Outputs, Stream, display_of
@@ -284,7 +284,7 @@ class RingfenceKernel(Kernel):
 
     def _unavailable(self, error: Exception) -> Dict[str, Any]:
         value = str(error)
-        if isinstance(error, NotFound):
+        if isinstance(error, (NotFound, ServerGone)):
             # Its time was up while the machine slept, or somebody removed it.
             value += "; restart the kernel to get a new sandbox"
         return _error(type(error).__name__, value)
