@@ -254,6 +254,10 @@ def test_the_program_is_looked_for_in_safe_places(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("RINGFENCE_BIN", "ringfence")
     with pytest.raises(ServerUnavailable, match="absolute"):
         _server.binary()
+    for named in ("/nope", str(tmp_path)):
+        monkeypatch.setenv("RINGFENCE_BIN", named)
+        with pytest.raises(ServerUnavailable, match=f"no program at '{named}'"):
+            _server.binary()
     monkeypatch.setenv("RINGFENCE_BIN", BINARY)
     assert _server.binary() == BINARY
 

@@ -3,7 +3,7 @@
 import { InvalidArguments } from "./errors.js";
 
 /** Characters of a value in a message. */
-const MAX_SHOWN = 60;
+export const MAX_SHOWN = 60;
 
 // As the command line has them, and `ts`.
 const LANGUAGES = { py: "python", python3: "python", sh: "bash", shell: "bash", js: "javascript", node: "javascript", ts: "typescript" };

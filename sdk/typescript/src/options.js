@@ -1,6 +1,6 @@
 // Options of calls. One that a call does not know is refused: a typo would leave what it was meant for at its default.
 
-import { invalid, nameHint, typeName, wrongOption } from "./arguments.js";
+import { MAX_SHOWN, invalid, nameHint, typeName, wrongOption } from "./arguments.js";
 
 export const CONNECTION = ["url", "apiKey", "socket", "plainHttp", "autostart"];
 const PROCESS = ["cwd", "env", "timeout", "user"];
@@ -95,12 +95,18 @@ export function checkOptions(options, known) {
   if (error) throw error;
 }
 
+/** Names the object with the option that a text could be meant for. */
+function objectHint(value, first) {
+  const isMeant = typeof value === "string" && value.length <= MAX_SHOWN && ["name", "language", "format", "cwd"].includes(first);
+  return `pass one such as \`{ ${first}: ${isMeant ? JSON.stringify(value) : "…"} }\``;
+}
+
 function refusal(options, known) {
   if (options === undefined) return undefined;
   if (options === null || typeof options !== "object") {
     // `ids.map` passes a number to what has no options.
     if (known.length === 0) return undefined;
-    return invalid(`expected an object with options, got ${typeName(options)}`);
+    return invalid(`expected an object with options, got ${typeName(options)}`, objectHint(options, known[0]));
   }
   const unknown = Object.keys(options).find((name) => options[name] !== undefined && !known.includes(name));
   if (unknown === undefined) return known.map((name) => wrongOption(name, options[name])).find((error) => error !== undefined);

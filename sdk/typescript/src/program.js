@@ -16,8 +16,10 @@ const PIECE = 2 ** 20;
 export function binary() {
   const named = process.env.RINGFENCE_BIN;
   if (named) {
-    if (isAbsolute(named) && isProgram(named)) return named;
-    throw new ServerUnavailable(`RINGFENCE_BIN is ${JSON.stringify(named)}`, "set it to the absolute path of a program");
+    const hint = "set it to the absolute path of `ringfence`";
+    if (!isAbsolute(named)) throw new ServerUnavailable(`expected an absolute path in RINGFENCE_BIN, got ${JSON.stringify(named)}`, hint);
+    if (!isProgram(named)) throw new ServerUnavailable(`there is no program at ${JSON.stringify(named)}, which RINGFENCE_BIN names`, hint);
+    return named;
   }
   // Relative directories of PATH lead to whatever a project has there.
   const path = (process.env.PATH ?? "").split(delimiter).filter((each) => isAbsolute(each));

@@ -347,7 +347,8 @@ test("each call refuses options that it does not know", async () => {
     }
     await assert.rejects(commands.run("true", { cdw: "/" }), { message: "unknown option `cdw`, expected one of `cwd`, `env`, `timeout`, `user`, `onStdout`, `onStderr`, `maxOutput`, `check`, `signal` (hint: use `cwd`)" });
     await assert.rejects(files.stat("x", { depth: 1 }), { message: "unknown option `depth`, expected none" });
-    await assert.rejects(files.read("x", "bytes"), { message: "expected an object with options, got string" });
+    await assert.rejects(files.read("x", "bytes"), { message: "expected an object with options, got string (hint: pass one such as `{ format: \"bytes\" }`)" });
+    await assert.rejects(sandbox.runCode("1", "bash"), { hint: 'pass one such as `{ language: "bash" }`' });
     assert.equal((await commands.run("echo x", { cdw: undefined })).stdout, "x\n");
   } finally {
     await sandbox.kill();

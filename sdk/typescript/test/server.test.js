@@ -143,6 +143,7 @@ test("the program is looked for in safe places", async () => {
   };
   assert.match(await look({ PATH: "::.:./bin:/nowhere" }), /no program `ringfence`/);
   assert.match(await look({ RINGFENCE_BIN: "ringfence" }), /absolute path/);
+  assert.match(await look({ RINGFENCE_BIN: "/nope" }), /no program at "\/nope"/);
   rmSync(own.root, { recursive: true, force: true });
 });
 

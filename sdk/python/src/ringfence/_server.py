@@ -35,9 +35,12 @@ def binary() -> str:
     """Returns the path of `ringfence`: that of RINGFENCE_BIN, of this package's wheel, or of PATH."""
     named = os.environ.get("RINGFENCE_BIN")
     if named:
-        if os.path.isabs(named) and os.access(named, os.X_OK):
-            return named
-        raise ServerUnavailable(f"RINGFENCE_BIN is {named!r}", "set it to the absolute path of a program")
+        hint = "set it to the absolute path of `ringfence`"
+        if not os.path.isabs(named):
+            raise ServerUnavailable(f"expected an absolute path in RINGFENCE_BIN, got {named!r}", hint)
+        if not (os.path.isfile(named) and os.access(named, os.X_OK)):
+            raise ServerUnavailable(f"there is no program at {named!r}, which RINGFENCE_BIN names", hint)
+        return named
     bundled = os.path.join(sysconfig.get_path("scripts"), "ringfence")
     if os.access(bundled, os.X_OK):
         return bundled
