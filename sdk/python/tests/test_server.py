@@ -30,7 +30,7 @@ def _kill(server: Server) -> None:
 
 
 def test_a_death_in_mid_stream_has_its_own_exception(own_server: Server) -> None:
-    with pytest.raises(ServerGone):
+    with pytest.raises(ServerGone, match="connection to the server broke: .*hint: the server may have ended"):
         with Sandbox(socket=own_server.socket) as sandbox:
             sandbox.run_code(READY, on_stdout=lambda _: _kill(own_server))
     # Leaving the `with` did not hide it, and the next one says that nobody is there.

@@ -240,7 +240,11 @@ function explainUnauthenticated({ type, status, requestId, retryAfter }, hasKey)
 }
 
 const gone = (cause) =>
-  new ServerGone(`the connection to the server broke: ${cause?.cause?.message ?? cause?.message ?? cause}`, "", { cause });
+  new ServerGone(
+    `the connection to the server broke: ${cause?.cause?.message ?? cause?.message ?? cause}`,
+    "the server may have ended; what was under way may have been done all the same",
+    { cause },
+  );
 
 const REFUSED = ["ECONNREFUSED", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "UND_ERR_CONNECT_TIMEOUT"];
 const WRONG_VERSION = /^ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST)$/;

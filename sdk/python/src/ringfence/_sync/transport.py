@@ -317,7 +317,8 @@ def unavailable(address: Address, error: Exception) -> ServerUnavailable:
 
 def gone(error: Exception) -> ServerGone:
     """Returns the exception for a connection that broke."""
-    return ServerGone(f"the connection to the server broke: {str(error) or type(error).__name__}")
+    hint = "the server may have ended; what was under way may have been done all the same"
+    return ServerGone(f"the connection to the server broke: {str(error) or type(error).__name__}", hint)
 
 
 def refusal(address: Address, response: httpcore.Response, body: bytes, method: str, path: str) -> RingfenceError:
