@@ -25,6 +25,10 @@ export class BoundTransport {
     return this;
   }
 
+  async hasEnded() {
+    return !(await lives(this.#server));
+  }
+
   async send(method, path, options) {
     return await this.#transport.send(method, path, { ...options, server: this.#server });
   }
@@ -45,15 +49,20 @@ export async function socketOf({ path, identity: expected }) {
   return path;
 }
 
+/** Resolves to `true` if this server accepts connections at its socket. */
+async function lives({ path, identity: expected }) {
+  const { listens } = await import("./server.js");
+  const { identity } = await import("./socket.js");
+  return expected !== undefined && identity(path) === expected && (await listens(path));
+}
+
 /** Throws `ServerGone` if a request failed because its server has ended. */
 export async function throwIfEnded(server, error, signal) {
   if (!server || !(error instanceof ServerGone || error instanceof ServerUnavailable)) return;
-  const { listens } = await import("./server.js");
-  const { identity } = await import("./socket.js");
   // The connections of a server that is killed may end before it does.
   for (const pause of [0, ...PAUSES]) {
     await elapsed(pause, signal);
-    if (identity(server.path) !== server.identity || !(await listens(server.path))) throw ended(error);
+    if (!(await lives(server))) throw ended(error);
   }
 }
 

@@ -345,7 +345,7 @@ export class Sandbox {
       await this.#transport.json("DELETE", this.#base);
       return true;
     } catch (error) {
-      if (error instanceof NotFound) return false;
+      if (await this.#isOver(error)) return false;
       throw error;
     }
   }
@@ -359,9 +359,14 @@ export class Sandbox {
       await this.getInfo();
       return true;
     } catch (error) {
-      if (error instanceof NotFound) return false;
+      if (await this.#isOver(error)) return false;
       throw error;
     }
+  }
+
+  /** Resolves to `true` if an error says that the sandbox is gone, with its server or without it. */
+  async #isOver(error) {
+    return error instanceof NotFound || (error instanceof ServerGone && (await this.#transport.hasEnded()));
   }
 
   async setTimeout(timeout) {

@@ -46,6 +46,11 @@ export class Transport {
     return this.#autostart ? await BoundTransport.at(await this.#findServer(), this) : this;
   }
 
+  /** Resolves to `true` if this is the transport of a sandbox whose server has ended. */
+  async hasEnded() {
+    return false;
+  }
+
   /**
    * Sends a request. Returns the response once it is known to be a success; its body is an iterable of bytes. The request is
    * sent again where that is safe. With `isDuplex`, the answer may come before there is anything of the body.

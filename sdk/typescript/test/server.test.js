@@ -93,6 +93,7 @@ calls.push(sandbox.files.read("a").catch(String));
 await Promise.all(calls);
 const next = await Sandbox.create();
 calls.push(sandbox.getInfo().catch(String), sandbox.fork().catch(String), next.runCode("6 * 7").then(({ text }) => text));
+calls.push(sandbox.kill(), sandbox.isRunning());
 console.log((await Promise.all(calls)).join("\\n"));
 `,
   );
@@ -104,7 +105,7 @@ console.log((await Promise.all(calls)).join("\\n"));
   const said = once(child.stdout, "data");
   child.stdin.end();
   const gone = "ServerGone: the server has ended, and its sandboxes with it (hint: create another one)";
-  assert.deepEqual((await said)[0].split("\n"), [gone, gone, gone, gone, "42", ""]);
+  assert.deepEqual((await said)[0].split("\n"), [gone, gone, gone, gone, "42", "false", "false", ""]);
   assert.deepEqual(await exit, [0, null]);
   rmSync(own.root, { recursive: true, force: true });
 });

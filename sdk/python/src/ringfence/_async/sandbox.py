@@ -272,6 +272,11 @@ class AsyncSandbox(OnlyAsync):  # async
         except NotFound:
             self._is_over = True
             return False
+        except ServerGone:
+            if not self._transport.has_ended():
+                raise
+            self._is_over = True
+            return False
         finally:
             if closed:
                 await transport.aclose()
@@ -285,6 +290,10 @@ class AsyncSandbox(OnlyAsync):  # async
         try:
             await self.get_info()
         except NotFound:
+            return False
+        except ServerGone:
+            if not self._transport.has_ended():
+                raise
             return False
         return True
 

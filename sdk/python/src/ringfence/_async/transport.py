@@ -97,12 +97,16 @@ class AsyncTransport:
         if server and path and _server.identity(path) != server:
             raise ServerGone(*ENDED)
 
+    def has_ended(self) -> bool:
+        """Returns `True` if this is the transport of a sandbox whose server has ended."""
+        server, path = self.address.server, self.address.socket
+        return bool(server and path and not _server.lives(path, server))
+
     async def _raise_if_ended(self, error: RingfenceError) -> None:
         """Raises `ServerGone` if a request of a sandbox failed because its server has ended."""
         if not isinstance(error, (ServerGone, ServerUnavailable)):
             return
-        server, path = self.address.server, self.address.socket
-        if not server or not path:
+        if not self.address.server:
             # The next request looks for a server again, and may start one.
             self._is_lost = self.address.autostart and isinstance(error, ServerUnavailable)
             return
@@ -110,7 +114,7 @@ class AsyncTransport:
         for seconds in (0.0, *PAUSES):
             await asyncio.sleep(seconds)  # async
             # sync: time.sleep(seconds)
-            if not _server.lives(path, server):
+            if self.has_ended():
                 raise ServerGone(*ENDED) from error
 
     async def _find_server(self) -> None:

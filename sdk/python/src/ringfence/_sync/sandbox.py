@@ -268,6 +268,11 @@ class Sandbox(OnlyPlain):
         except NotFound:
             self._is_over = True
             return False
+        except ServerGone:
+            if not self._transport.has_ended():
+                raise
+            self._is_over = True
+            return False
         finally:
             if closed:
                 transport.close()
@@ -281,6 +286,10 @@ class Sandbox(OnlyPlain):
         try:
             self.get_info()
         except NotFound:
+            return False
+        except ServerGone:
+            if not self._transport.has_ended():
+                raise
             return False
         return True
 

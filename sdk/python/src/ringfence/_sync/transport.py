@@ -97,19 +97,23 @@ class Transport:
         if server and path and _server.identity(path) != server:
             raise ServerGone(*ENDED)
 
+    def has_ended(self) -> bool:
+        """Returns `True` if this is the transport of a sandbox whose server has ended."""
+        server, path = self.address.server, self.address.socket
+        return bool(server and path and not _server.lives(path, server))
+
     def _raise_if_ended(self, error: RingfenceError) -> None:
         """Raises `ServerGone` if a request of a sandbox failed because its server has ended."""
         if not isinstance(error, (ServerGone, ServerUnavailable)):
             return
-        server, path = self.address.server, self.address.socket
-        if not server or not path:
+        if not self.address.server:
             # The next request looks for a server again, and may start one.
             self._is_lost = self.address.autostart and isinstance(error, ServerUnavailable)
             return
         # The connections of a server that is killed may end before it does.
         for seconds in (0.0, *PAUSES):
             time.sleep(seconds)
-            if not _server.lives(path, server):
+            if self.has_ended():
                 raise ServerGone(*ENDED) from error
 
     def _find_server(self) -> None:
