@@ -26,6 +26,7 @@ except ImportError as error:
 
 from . import AsyncCommandHandle, AsyncSandbox
 from ._async.files import absolute
+from ._async.transport import ENDED
 from ._ends import exit_status, file_failure, not_started
 from .errors import (
     ApiError,
@@ -35,6 +36,7 @@ from .errors import (
     NotFound,
     RingfenceError,
     RuntimeUnavailable,
+    ServerGone,
     ServerUnavailable,
 )
 from .models import CommandResult
@@ -111,7 +113,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
                 result = await self._sandbox.commands.run(cmd, max_output=limit, **options)
             else:
                 result = await self._with_input(cmd, input, limit, options)
-        except (ApiError, ServerUnavailable) as error:
+        except (ApiError, ServerGone, ServerUnavailable) as error:
             status = not_started(error) if isinstance(error, ApiError) else None
             if status is None:
                 _raise_unavailable(error)
@@ -166,7 +168,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
         try:
             await self._check_writable(path, file)
             await self._sandbox.files.write(path, contents)
-        except (ApiError, ServerUnavailable) as error:
+        except (ApiError, ServerGone, ServerUnavailable) as error:
             _raise_file_error(error, file)
 
     async def _check_writable(self, path: str, file: str) -> None:
@@ -193,7 +195,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
             async with self._sandbox.files.stream(absolute(file), length=limit + 1) as pieces:
                 async for piece in pieces:
                     content += piece
-        except (ApiError, ServerUnavailable) as error:
+        except (ApiError, ServerGone, ServerUnavailable) as error:
             _raise_file_error(error, file)
         if len(content) > limit:
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
@@ -275,7 +277,7 @@ def _exec_result(result: CommandResult, timeout: Optional[int]) -> ExecResult[st
     return ExecResult(status == 0, status, result.stdout, result.stderr)
 
 
-def _raise_file_error(error: Union[ApiError, ServerUnavailable], file: str) -> NoReturn:
+def _raise_file_error(error: Union[ApiError, ServerGone, ServerUnavailable], file: str) -> NoReturn:
     failure = file_failure(error) if isinstance(error, ApiError) else None
     if failure is None:
         _raise_unavailable(error)
@@ -290,8 +292,9 @@ def _raise_file_error(error: Union[ApiError, ServerUnavailable], file: str) -> N
     raise kind(number, error.message, file) from error
 
 
-def _raise_unavailable(error: Union[ApiError, ServerUnavailable]) -> NoReturn:
+def _raise_unavailable(error: Union[ApiError, ServerGone, ServerUnavailable]) -> NoReturn:
     """Raises what Inspect has for a sandbox that starts nothing, or the error itself."""
-    if isinstance(error, (NotFound, Conflict, LimitExceeded, Busy, RuntimeUnavailable, ServerUnavailable)):
+    has_ended = isinstance(error, ServerGone) and error.message == ENDED[0]
+    if has_ended or isinstance(error, (NotFound, Conflict, LimitExceeded, Busy, RuntimeUnavailable, ServerUnavailable)):
         raise SandboxUnavailableError(str(error)) from error
     raise error
