@@ -36,13 +36,25 @@ pub enum Error {
     /// The sessions of all owners take what there is for them.
     #[error("the files of other sessions use the space for files")]
     Full,
+    /// The server's disk is full.
+    #[error("the server's disk has no room for the file")]
+    NoSpace,
     /// Files cannot be stored or read.
     #[error("cannot use the server's file of a session: {0}")]
-    Disk(#[from] io::Error),
+    Disk(io::Error),
     #[error(transparent)]
     Form(#[from] FormError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            _ => Self::Disk(error),
+        }
+    }
 }
 
 impl Error {
@@ -59,6 +71,7 @@ impl Error {
             Self::Name(_) => "give the file another name",
             Self::Invalid(_) => "GET /openapi.json describes the request",
             Self::Full => "try again later",
+            Self::NoSpace => "make room on the disk of the state directory",
             Self::Disk(_) => "check the disk of the state directory",
             Self::Form(_) => "send `multipart/form-data` (RFC 7578)",
             Self::Sandbox(error) => return error.hint(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringfence_policy::{Account, Scope, Timeout};
-use ringfence_sandbox::files::{Entry, EntryType, FileRange, Operation, Written, parse};
+use ringfence_sandbox::files::{Entry, EntryType, FileRange, FileReader, Operation, Written, parse};
 use ringfence_sandbox::process::{CommandLine, NewProcess};
 use ringfence_sandbox::{NewSandbox, Sandbox, Sandboxes};
 
@@ -213,7 +213,7 @@ impl ProgramSandbox {
             names.insert(name);
             match self.reference(sessions, &mut room, name, entry).await {
                 Err(Error::Sandbox(_)) => left.unreadable += 1,
-                Err(Error::Full) => left.without_room += 1,
+                Err(Error::Full | Error::NoSpace) => left.without_room += 1,
                 file => left.files.push(file?),
             }
         }
@@ -255,10 +255,23 @@ impl ProgramSandbox {
         };
         let path = format!("{DIRECTORY}/{name}");
         let mut reader = self.sandbox.read_file(path, range).await?;
-        // A process of the program that lives on may write.
-        let (size, mut read) = (reader.entry.size, 0);
+        let size = reader.entry.size;
         *room = room.checked_sub(size).ok_or(Error::Full)?;
         let at = sessions.reserve(&self.session, size)?;
+        match self.copy(&mut reader, at).await {
+            Ok(length) => self.session.add(name, at, length),
+            Err(error) => {
+                // A disk that is full must not stay so by the part that has fitted.
+                self.session.give_back(at).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies a file to a reserved place, and returns the length of what was copied.
+    async fn copy(&self, reader: &mut FileReader, at: u64) -> Result<u64, Error> {
+        // A process of the program that lives on may write.
+        let (size, mut read) = (reader.entry.size, 0);
         while let Some(mut bytes) = reader.next().await? {
             bytes.truncate(usize::try_from(size - read).unwrap_or(usize::MAX));
             if bytes.is_empty() {
@@ -268,7 +281,7 @@ impl ProgramSandbox {
             self.session.write(bytes, at + read).await?;
             read += length;
         }
-        self.session.add(name, at, read)
+        Ok(read)
     }
 }
 

@@ -199,6 +199,17 @@ impl Session {
         Ok(blocking(move || disk.file.write_all_at(&bytes, at)).await?)
     }
 
+    /// Frees everything from the newest reserved place on, which nothing was added for.
+    pub(crate) async fn give_back(&self, at: u64) -> Result<(), Error> {
+        let disk = Arc::clone(&self.disk);
+        Ok(blocking(move || {
+            disk.file.set_len(at)?;
+            disk.length.store(at, Ordering::Relaxed);
+            io::Result::Ok(())
+        })
+        .await?)
+    }
+
     /// Adds a file that was written, and returns its id.
     pub(crate) fn add(&self, name: &str, at: u64, size: u64) -> Result<String, Error> {
         let id = new_id('f')?;
@@ -367,7 +378,22 @@ mod tests {
             (first.len(), session.disk().length(), session.list().len()),
             (21, 9, 2)
         );
+        session.give_back(session.reserve(4)).await.unwrap();
+        assert_eq!(session.disk().length(), 9);
         session.remove(&first).unwrap();
         assert!(session.open(&first).is_err() && session.info(&second).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_no_room() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let session = Session::new(&Scope::local(), full).unwrap();
+        let stored = session.store("a", b"one", 0);
+        let written = session.write(b"one".to_vec(), 0).await;
+        assert!(
+            matches!((&stored, &written), (Err(Error::NoSpace), Err(Error::NoSpace))),
+            "{stored:?} {written:?}"
+        );
+        assert!(session.is_empty());
     }
 }

@@ -150,6 +150,7 @@ impl From<Error> for ApiError {
             | Error::Invalid(_)
             | Error::Form(_) => Reason::Malformed,
             Error::Full => Reason::Busy,
+            Error::NoSpace => Reason::LimitExceeded,
             Error::Disk(_) => Reason::Internal,
         };
         Self::new(reason, error.to_string(), error.hint())
