@@ -119,13 +119,15 @@ pub(super) async fn update(
             ));
         }
     };
-    if allows_internet.is_none() && !denies_all(&rules) && !is_there(&rules["allowOut"]) {
-        // E2B clears rules that are left out, and opens the internet then. At a sandbox's creation here that is no network.
+    // E2B clears rules that are left out, and opens the internet then. At a sandbox's creation here that is no network.
+    let is_open = allows_internet.is_none() && !denies_all(&rules) && !is_there(&rules["allowOut"]);
+    if is_open && service.sandboxes.key_hosts().all().is_none() {
         return Err(Error::not_supported(
             "to open the network of a sandbox by leaving its rules out",
-            "say what holds from now on: `allow_internet_access`, hosts in `allowOut`, or `denyOut` of 0.0.0.0/0",
+            "no host is open to sandboxes of keys here (`engine.sandbox_hosts`): close it by `allow_internet_access: false`, or `denyOut` of 0.0.0.0/0",
         ));
     }
+    let allows_internet = if is_open { Some(true) } else { allows_internet };
     let egress = opened(service.sandboxes.key_hosts(), allows_internet, &rules)?;
     let hosts = egress.iter().flat_map(|policy| &policy.allowed);
     let hosts: Vec<String> = hosts.map(ToString::to_string).collect();
