@@ -242,6 +242,14 @@ impl InitClient {
         self.line.running()
     }
 
+    /// Kills all processes of the container but the init, and resolves once they are gone.
+    ///
+    /// # Errors
+    /// If the connection is closed.
+    pub async fn end_all(&self) -> Result<(), InitLost> {
+        self.line.end_all().await
+    }
+
     /// Closes the connection, which kills all calls and processes of the container.
     pub fn release(&self) {
         self.line.close(InitLost::Released);

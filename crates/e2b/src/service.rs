@@ -74,7 +74,12 @@ impl Service {
         let Settings {
             ingress, auto_resume, ..
         } = &known.shared.settings;
-        let may_wake = || *auto_resume && (is_right(&known) || ingress.visitors == Visitors::Anyone);
+        // One without its processes is resumed by those alone who know that.
+        let may_wake = || {
+            *auto_resume
+                && !sandbox.is_emptied()
+                && (is_right(&known) || ingress.visitors == Visitors::Anyone)
+        };
         if sandbox.state() == SandboxState::Paused && !may_wake() {
             return Err(Error::gone(id));
         }

@@ -53,7 +53,7 @@ pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, MAX_CONNECTIONS, Sandbox};
 pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Tag, Template, new_tags};
 pub use spec::{
-    ImageName, NewSandbox, OnExpiry, Resources, Runtime, SandboxFence, SandboxImage, SandboxInfo,
-    SandboxLimits, SandboxState,
+    ImageName, NewSandbox, OnExpiry, PausedProcesses, Resources, Runtime, SandboxFence, SandboxImage,
+    SandboxInfo, SandboxLimits, SandboxState,
 };
 pub use text::TextDecoder;

@@ -42,16 +42,18 @@ impl Pauses {
         self.state.subscribe()
     }
 
-    /// Freezes the processes. `false` if the sandbox was paused.
-    pub(crate) async fn pause(&self) -> Result<bool, Error> {
+    /// Freezes the processes that there are after `first`, during which nothing is started. `false` if the sandbox was paused.
+    pub(crate) async fn pause(&self, first: impl Future<Output = Result<(), Error>>) -> Result<bool, Error> {
         let _turn = self.turn.lock().await;
         if self.state() == SandboxState::Paused {
             return Ok(false);
         }
+        self.freezer.check()?;
         let starting = timeout(STARTING, self.starting.write()).await;
         let pausing = RunningOnDrop(Some(&self.state));
         self.state.send_replace(SandboxState::Paused);
         drop(starting);
+        first.await?;
         self.freezer.pause().await?;
         pausing.done();
         Ok(true)

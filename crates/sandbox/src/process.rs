@@ -148,6 +148,8 @@ impl ProcessEnd {
                 let error = std::io::Error::from_raw_os_error(*errno);
                 return Self::unknown(&format!("cannot {step}: {error}"));
             }
+            // Killed with its supervisor, as everything in the sandbox.
+            Fate::Lost if end.cut == Cut::Ordered => -SIGKILL,
             Fate::Lost => {
                 return Self::unknown(
                     "the supervisor of the process in the sandbox was killed, most likely by a program there",

@@ -3,19 +3,21 @@
 mod interpreters;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitClient;
 use ringfence_exec::bridge::{MessageStream, bridge};
 use ringfence_exec::clock::rfc3339;
+use ringfence_exec::local::PauseError;
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_packages::Ecosystem;
 use ringfence_policy::{Account, Bytes, EgressPolicy, Network};
 use tokio::io::DuplexStream;
 use tokio::sync::{RwLockReadGuard, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::context::{BRIDGE, Contexts};
 use super::error::Error;
@@ -27,7 +29,7 @@ use super::output::{self, Collected};
 use super::pause::Pauses;
 use super::place::{MemoryKills, Place};
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
-use super::spec::{NewSandbox, Resources, SandboxInfo, SandboxState};
+use super::spec::{NewSandbox, PausedProcesses, Resources, SandboxInfo, SandboxState};
 
 pub use interpreters::ContextChoice;
 
@@ -40,6 +42,8 @@ const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
 pub const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
 /// Smallest memory limit of a sandbox whose packages are imported before anybody asks for it.
 const PRELOADING: Bytes = Bytes::mib(256);
+/// Time for killed processes to be gone.
+const ENDING: Duration = Duration::from_secs(5);
 /// The variable that has the type of a terminal: term(7).
 const TERM: &str = "TERM";
 /// The type that a terminal has unless the client or the sandbox says another: terminals of today understand it.
@@ -66,6 +70,8 @@ pub struct Sandbox {
     creating: tokio::sync::Mutex<()>,
     pauses: Pauses,
     meter: Mutex<Meter>,
+    /// Set if the last pause has ended the sandbox's processes.
+    is_emptied: AtomicBool,
     /// Set if the sandbox's expiry has paused it.
     pub(crate) paused_by_expiry: AtomicBool,
     /// Counters of the output that its processes keep.
@@ -102,6 +108,7 @@ impl Sandbox {
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             creating: tokio::sync::Mutex::default(),
             meter: Mutex::new(Meter::new()),
+            is_emptied: AtomicBool::new(false),
             paused_by_expiry: AtomicBool::new(false),
             kept,
             expiry: watch::Sender::new(expires),
@@ -271,15 +278,40 @@ impl Sandbox {
         &self.pauses
     }
 
-    /// Stops all processes of the sandbox: they use no processor until it is resumed, and keep their memory.
+    /// Stops all processes of the sandbox: they use no processor until it is resumed, and keep their memory, unless they are ended.
     /// Running calls and their time limits are suspended; the sandbox's own expiry is not. Has no effect on a
     /// paused sandbox: `false`.
     ///
     /// # Errors
-    /// If this machine has no freezer, processes do not stop in time (they continue then), or the sandbox has
-    /// ended.
-    pub async fn pause(&self) -> Result<bool, Error> {
-        self.pauses.pause().await
+    /// If this machine has no freezer, processes do not stop or end in time (those that have not ended continue then), or the
+    /// sandbox has ended.
+    pub async fn pause(&self, processes: PausedProcesses) -> Result<bool, Error> {
+        let ending = async {
+            if processes == PausedProcesses::Ended {
+                self.end_programs().await?;
+            }
+            self.is_emptied
+                .store(processes == PausedProcesses::Ended, Ordering::Release);
+            Ok(())
+        };
+        self.pauses.pause(ending).await
+    }
+
+    /// Ends all processes of the sandbox, also those that its processes have left, and its contexts.
+    ///
+    /// # Errors
+    /// If they do not end in time, or the sandbox has ended.
+    pub async fn end_programs(&self) -> Result<(), Error> {
+        self.contexts.clear();
+        match timeout(ENDING, self.init.end_all()).await {
+            Ok(ended) => ended.map_err(|lost| Error::Broken(lost.to_string())),
+            Err(_) => Err(Error::CannotPause(PauseError::Unstoppable)),
+        }
+    }
+
+    /// Returns `true` if it is paused, and the pause has ended its processes.
+    pub fn is_emptied(&self) -> bool {
+        self.state() == SandboxState::Paused && self.is_emptied.load(Ordering::Acquire)
     }
 
     /// Resumes the sandbox's processes. Has no effect unless the sandbox is paused: `false`.

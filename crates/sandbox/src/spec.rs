@@ -67,6 +67,8 @@ pub struct NewSandbox {
     /// Time until the sandbox expires. Can be changed later.
     pub timeout: Option<Timeout>,
     pub on_expiry: OnExpiry,
+    /// Fate of its processes if its expiry pauses it.
+    pub at_expiry: PausedProcesses,
     /// Id or name of the snapshot whose files it begins with.
     pub snapshot: Option<String>,
     /// Packages for the sandbox's interpreters. They are not removed before the sandbox ends.
@@ -197,6 +199,16 @@ pub enum OnExpiry {
     Kill,
     /// It is paused, and ended a day later unless it is resumed before.
     Pause,
+}
+
+/// The fate of a sandbox's processes at a pause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PausedProcesses {
+    /// They stop, and go on with the sandbox.
+    #[default]
+    Kept,
+    /// They end: the sandbox keeps its files alone.
+    Ended,
 }
 
 /// A description of a sandbox.

@@ -9,7 +9,7 @@ use ringfence_exec::local::{Chunk, Stream};
 use ringfence_jail::init::frames::{
     self, End, INPUT_WINDOW, InitRequest, MAX_CALLS, MAX_START, OUTPUT_WINDOW, Report, Start,
 };
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{InitLost, NotRun};
@@ -31,6 +31,8 @@ pub(super) struct Mux {
     state: Mutex<State>,
     to_send: Notify,
     parted: Notify,
+    /// Told when all processes have ended, or nothing more will be reported.
+    all_ended: watch::Sender<()>,
     room: Semaphore,
     /// Permits of internal programs, which must not queue behind callers' calls.
     beside: Semaphore,
@@ -117,6 +119,7 @@ impl Mux {
             state: Mutex::default(),
             to_send: Notify::new(),
             parted: Notify::new(),
+            all_ended: watch::Sender::new(()),
             room: Semaphore::new(AT_ONCE),
             beside: Semaphore::new(BESIDE),
         }
@@ -208,6 +211,17 @@ impl Mux {
         self.to_send.notify_one();
     }
 
+    /// Kills all processes, and resolves once they are gone.
+    pub(super) async fn end_all(&self) -> Result<(), InitLost> {
+        let mut ended = self.all_ended.subscribe();
+        if self.is_open() {
+            self.send(&InitRequest::EndAll);
+            // Cannot fail: this is the sender.
+            let _ = ended.changed().await;
+        }
+        self.state().parted.clone().map_or(Ok(()), Err)
+    }
+
     /// Resolves to the bytes to send, once there are any.
     pub(super) async fn outgoing(&self) -> Vec<u8> {
         loop {
@@ -241,6 +255,10 @@ impl Mux {
                     inbox.drained = true;
                     inbox.arrived.notify_one();
                 }
+                Ok(())
+            }
+            Report::AllEnded => {
+                self.all_ended.send_replace(());
                 Ok(())
             }
             Report::Taken { call, bytes } => match state.calls.get_mut(&call) {
@@ -314,6 +332,7 @@ impl Mux {
         let mut state = self.state();
         state.parted.get_or_insert(parted);
         state.connections.all_ended();
+        self.all_ended.send_replace(());
         for inbox in state.calls.values() {
             inbox.arrived.notify_one();
         }

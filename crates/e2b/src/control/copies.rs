@@ -5,7 +5,7 @@ use axum::extract::{Query, Request};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
-use ringfence_sandbox::{SandboxState, SnapshotInfo};
+use ringfence_sandbox::{PausedProcesses, SandboxState, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ struct ListQuery {
     next_token: Option<String>,
 }
 
-/// Pauses a sandbox, which keeps its memory and is kept for a day.
+/// Pauses a sandbox, which is kept for a day, with its processes or without.
 pub(super) async fn pause(
     service: &Service,
     client: &Client,
@@ -59,21 +59,26 @@ pub(super) async fn pause(
 ) -> Result<Response, Error> {
     let sandbox = find(service, client, id)?;
     let PauseRequest { memory } = body::json(request).await?;
-    if memory == Some(false) {
-        return Err(Error::not_supported(
-            "pauses that keep the files alone",
-            "make a snapshot, and a sandbox of it",
-        ));
-    }
     if sandbox.state() == SandboxState::Paused {
         return Err(Error::new(
             StatusCode::CONFLICT,
             format!("sandbox `{id}` is paused already"),
         ));
     }
-    service.sandboxes.pause(&client.scope, id).await?;
+    service
+        .sandboxes
+        .pause_with(&client.scope, id, processes(memory))
+        .await?;
     life::set(service, client, id, KEPT)?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Returns the fate of processes at a pause with memory, which is the usual one, or without.
+pub(super) fn processes(memory: Option<bool>) -> PausedProcesses {
+    match memory {
+        Some(false) => PausedProcesses::Ended,
+        Some(true) | None => PausedProcesses::Kept,
+    }
 }
 
 /// Keeps the files of a sandbox, of which others can be created.

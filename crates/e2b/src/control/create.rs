@@ -11,6 +11,7 @@ use ringfence_sandbox::{KeyHosts, NewSandbox, OnExpiry, SandboxLimits, SnapshotI
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::copies::processes;
 use super::network;
 use super::sandbox::handed_over;
 use crate::body::{self, Described};
@@ -138,6 +139,7 @@ impl CreateSandbox {
                 Some(true) => OnExpiry::Pause,
                 Some(false) | None => OnExpiry::Kill,
             },
+            at_expiry: processes(self.auto_pause_memory),
             account: ACCOUNT,
             egress,
             metadata: self.metadata.unwrap_or_default(),
@@ -154,11 +156,11 @@ impl CreateSandbox {
 
     fn check_support(&self) -> Result<(), Error> {
         let refuse = |what: &str, hint: &str| Err(Error::not_supported(what, hint));
-        if self.auto_pause == Some(true) && self.auto_pause_memory == Some(false) {
-            return refuse(
-                "`autoPause` without memory",
-                "leave `autoPauseMemory` out: a paused sandbox keeps its memory",
-            );
+        let wakes = self.auto_resume.as_ref().is_some_and(|asked| asked.enabled);
+        if wakes && self.auto_pause == Some(true) && self.auto_pause_memory == Some(false) {
+            return Err(Error::invalid(
+                "`autoResume` with `autoPauseMemory: false`: a sandbox without its processes is resumed by `connect` alone",
+            ));
         }
         if self.iam.as_ref().is_some_and(|value| !value.is_null()) {
             return refuse("`iam`", "leave it out");

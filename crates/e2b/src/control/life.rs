@@ -28,6 +28,13 @@ struct TimeoutRequest {
     timeout: Option<u64>,
 }
 
+#[derive(Debug, Deserialize)]
+struct ConnectRequest {
+    timeout: Option<u64>,
+    /// `false` to resume it without its processes.
+    memory: Option<bool>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 struct Period {
     start: Option<i64>,
@@ -89,11 +96,14 @@ pub(super) async fn connect(
     request: Request,
 ) -> Result<Response, Error> {
     let sandbox = find(service, client, id)?;
-    let TimeoutRequest { timeout } = body::json(request).await?;
+    let ConnectRequest { timeout, memory } = body::json(request).await?;
     let timeout = create::timeout(timeout.unwrap_or(LIFETIME))?;
     let known = service.know(client, &sandbox, Settings::default())?;
     if sandbox.state() == SandboxState::Paused {
         service.sandboxes.resume(&client.scope, id).await?;
+        if memory == Some(false) {
+            sandbox.end_programs().await?;
+        }
         set(service, client, id, timeout)?;
         return Ok((StatusCode::CREATED, handed_over(client, &sandbox, &known)).into_response());
     }

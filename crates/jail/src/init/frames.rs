@@ -15,7 +15,7 @@ pub use read::FrameReader;
 pub(crate) use write::write_output;
 
 /// Protocol version. Both ends come from one build, so any other is a mistake.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Length of a frame header.
 pub const HEADER: usize = 9;
 /// A secret shared by the server and the init.
@@ -54,6 +54,7 @@ const CREDIT: u8 = 0x06;
 const SIGNAL: u8 = 0x07;
 const RESIZE: u8 = 0x08;
 const DRAIN: u8 = 0x09;
+const END_ALL: u8 = 0x0a;
 const DELIVER: u8 = 0x10;
 const ALLOW: u8 = 0x11;
 const DROP: u8 = 0x12;
@@ -66,6 +67,7 @@ const TAKEN: u8 = 0x45;
 const BROKEN: u8 = 0x46;
 const STARTED: u8 = 0x47;
 const DRAINED: u8 = 0x48;
+const ALL_ENDED: u8 = 0x49;
 const CONNECTED: u8 = 0x50;
 const RECEIVED: u8 = 0x51;
 const DELIVERED: u8 = 0x52;
@@ -150,6 +152,8 @@ pub enum InitRequest {
         /// Number of the call.
         call: u32,
     },
+    /// Kills all processes but the init.
+    EndAll,
     /// Data for a guest on a connection.
     Deliver {
         /// Number of the connection.
@@ -330,6 +334,8 @@ pub enum Report {
         /// Number of the call.
         call: u32,
     },
+    /// All processes that [`InitRequest::EndAll`] has killed are gone.
+    AllEnded,
     /// A guest has connected. Connections are numbered from one.
     Connected {
         /// Number of the connection.

@@ -54,6 +54,8 @@ pub(super) struct Init {
     /// Output directory of guests, if the server wants its state.
     output: Option<PathBuf>,
     leftovers: Leftovers,
+    /// Set while the server waits for the end of all processes.
+    ending_all: bool,
     /// `None` in a container, where the engine sets the adjustment.
     guard: Option<MemoryGuard>,
 }
@@ -77,6 +79,7 @@ impl Init {
             sweeping: false,
             output: None,
             leftovers: Leftovers::Kill,
+            ending_all: false,
             guard: None,
         })
     }
@@ -187,6 +190,7 @@ impl Init {
             InitRequest::Kill { call } => self.with(call, |call| call.kill(Cut::Ordered, now)),
             InitRequest::Credit { call, bytes } => self.with(call, |call| call.add_credit(bytes)),
             InitRequest::Drain { call } => self.with(call, |call| call.drain(now)),
+            InitRequest::EndAll => self.end_all(now),
             InitRequest::Signal { call, signal, to } => self.with(call, |call| call.signal(signal, to)),
             InitRequest::Resize { call, size } => self.with(call, |call| call.resize(size)),
             InitRequest::Deliver { connection, bytes } => {
@@ -195,6 +199,20 @@ impl Init {
             InitRequest::Allow { connection, bytes } => self.network.allow(connection, bytes),
             InitRequest::Drop { connection } => self.network.drop_connection(connection),
         }
+    }
+
+    /// Kills all other processes. No fork outruns that: a process with a signal to handle does not fork, and the kernel sends this one
+    /// to all of the namespace at once (kill(2)).
+    fn end_all(&mut self, now: Instant) {
+        for call in self.calls.values_mut() {
+            call.kill(Cut::Ordered, now);
+        }
+        match sys::process_ids().0 {
+            1 => drop(sys::kill(-1, libc::SIGKILL)),
+            // Not in a namespace of its own, where that would kill strangers.
+            own => family::kill_below(own),
+        }
+        self.ending_all = true;
     }
 
     /// Applies `act` to a call. A message to an ended call crossed the report of its end.
@@ -269,9 +287,17 @@ impl Init {
 
     /// Reaps exited children.
     fn reap(&mut self) {
-        while let Ok(Some(end)) = sys::reap(sys::Wait::Poll) {
-            self.warm.ended(end.pid);
-            self.sweeping = true;
+        loop {
+            match sys::reap(sys::Wait::Poll) {
+                Ok(Some(end)) => {
+                    self.warm.ended(end.pid);
+                    self.sweeping = true;
+                }
+                Ok(None) => return,
+                // There are no children, and so no processes: this one adopts them.
+                Err(_) if std::mem::take(&mut self.ending_all) => return self.channel.say(&Report::AllEnded),
+                Err(_) => return,
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::events::{EXPIRED, LifeEvent, LifeEventType};
 use crate::lock::lock;
 use crate::sandbox::Sandbox;
-use crate::spec::{OnExpiry, SandboxInfo, SandboxState};
+use crate::spec::{OnExpiry, PausedProcesses, SandboxInfo, SandboxState};
 
 /// Lifetime of a sandbox that asks for none.
 pub(super) const LIFETIME: Timeout = Timeout::seconds(60 * 60);
@@ -35,13 +35,26 @@ impl Sandboxes {
         Ok(sandbox.info())
     }
 
-    /// Pauses a sandbox; see [`Sandbox::pause`].
+    /// Pauses a sandbox, which keeps its processes; see [`Sandbox::pause`].
     ///
     /// # Errors
     /// If there is none, or it cannot be paused.
     pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
+        self.pause_with(scope, name, PausedProcesses::Kept).await
+    }
+
+    /// Pauses a sandbox; see [`Sandbox::pause`].
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be paused.
+    pub async fn pause_with(
+        &self,
+        scope: &Scope,
+        name: &str,
+        processes: PausedProcesses,
+    ) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
-        if sandbox.pause().await? {
+        if sandbox.pause(processes).await? {
             self.emit(scope, LifeEvent::new(LifeEventType::Paused, &sandbox));
         }
         Ok(sandbox.info())
@@ -74,7 +87,7 @@ pub(super) async fn final_expiry(sandbox: &Sandbox, scope: &Scope, state: &Mutex
             OnExpiry::Kill => false,
             OnExpiry::Pause => sandbox.state() == SandboxState::Running,
         };
-        if !pauses || sandbox.pause().await.is_err() {
+        if !pauses || sandbox.pause(sandbox.request().at_expiry).await.is_err() {
             return;
         }
         sandbox.paused_by_expiry.store(true, Ordering::Release);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ringfence_exec::local::Fence;
 use ringfence_policy::{Bytes, Scope};
 use ringfence_sandbox::{
-    Error, ErrorKind, NewSandbox, Sandbox, SandboxLimits, SandboxName, Sandboxes, SnapshotInfo, SnapshotStore,
+    Error, ErrorKind, NewSandbox, PausedProcesses, Sandbox, SandboxLimits, SandboxName, Sandboxes,
+    SnapshotInfo, SnapshotStore,
 };
 
 use crate::support::{Server, Test, line, run, say, with_server};
@@ -101,7 +102,7 @@ fn a_fork_has_the_files_and_nothing_that_runs() {
                 .unwrap_err();
             assert!(matches!(error, Error::Invalid(_)), "{error}");
         }
-        if base.pause().await.is_ok() {
+        if base.pause(PausedProcesses::Kept).await.is_ok() {
             let error = server.sandboxes.fork(scope, "base", 1, None).await.unwrap_err();
             assert!(matches!(error, Error::Paused(_)), "{error}");
             let error = snapshot(&server, &base).await.unwrap_err();

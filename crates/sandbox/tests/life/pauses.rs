@@ -8,7 +8,9 @@ use ringfence_sandbox::context::{Code, Language};
 use ringfence_sandbox::files::FileRange;
 use ringfence_sandbox::output::Item;
 use ringfence_sandbox::process::NewProcess;
-use ringfence_sandbox::{ContextChoice, Error, ErrorKind, NewSandbox, OnExpiry, Sandbox, SandboxState};
+use ringfence_sandbox::{
+    ContextChoice, Error, ErrorKind, NewSandbox, OnExpiry, PausedProcesses, Sandbox, SandboxState,
+};
 use tokio::sync::mpsc;
 
 use crate::support::{Server, Test, everywhere, line, run, say, with_server};
@@ -35,6 +37,10 @@ pub(crate) const TESTS: &[Test] = &[
         a_paused_sandbox_expires_and_an_expiry_can_pause,
     ),
     (
+        "a_pause_of_the_files_alone_ends_all_processes",
+        a_pause_of_the_files_alone_ends_all_processes,
+    ),
+    (
         "a_server_that_stops_leaves_no_frozen_process",
         a_server_that_stops_leaves_no_frozen_process,
     ),
@@ -42,7 +48,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 /// Pauses a sandbox. `false`, and a word about it, if this machine has no freezer.
 async fn paused(sandbox: &Sandbox) -> bool {
-    match sandbox.pause().await {
+    match sandbox.pause(PausedProcesses::Kept).await {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
@@ -89,7 +95,7 @@ fn a_paused_sandbox_uses_no_processor_and_goes_on_where_it_was() {
         assert_eq!(processor(&sandbox), before);
         assert!(sandbox.info().resources.memory_bytes.unwrap() > 0);
         // Twice is once.
-        sandbox.pause().await.unwrap();
+        sandbox.pause(PausedProcesses::Kept).await.unwrap();
         sandbox.resume().await.unwrap();
         sandbox.resume().await.unwrap();
         assert_eq!(sandbox.info().state, SandboxState::Running);
@@ -294,6 +300,56 @@ fn a_paused_sandbox_expires_and_an_expiry_can_pause() {
         let resumed = server.sandboxes.resume(scope, id).await.unwrap();
         assert!(resumed.expires_at < info.expires_at, "its own lifetime again");
         assert_eq!(say(&pausing, "echo on").await, "on\n");
+    });
+}
+
+/// Leaves a process that nobody waits for, and which forks without end.
+async fn leave(sandbox: &Sandbox, marker: &str) {
+    let forking = "trap '' TERM HUP; while :; do (:); done";
+    say(
+        sandbox,
+        &format!("(setsid bash -c \"{forking}\" {marker} > /dev/null 2>&1 &)"),
+    )
+    .await;
+    while everywhere(marker) == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn a_pause_of_the_files_alone_ends_all_processes() {
+    with_server(async |server| {
+        let new = NewSandbox {
+            on_expiry: OnExpiry::Pause,
+            at_expiry: PausedProcesses::Ended,
+            ..NewSandbox::default()
+        };
+        let Ok(sandbox) = server.sandboxes.create(&server.scope, new).await else {
+            let sandbox = server.sandbox().await;
+            assert!(!paused(&sandbox).await, "it can be paused");
+            return;
+        };
+        let marker = format!("left-{}", std::process::id());
+        say(&sandbox, "echo kept > file").await;
+        leave(&sandbox, &marker).await;
+        let started = sandbox.start(line("sleep 1000")).await.unwrap();
+        assert!(sandbox.pause(PausedProcesses::Ended).await.unwrap());
+        assert!(sandbox.is_emptied() && sandbox.state() == SandboxState::Paused);
+        assert_eq!(everywhere(&marker), 0);
+        assert_eq!(started.output.wait().await.outcome, Outcome::Cancelled);
+        sandbox.resume().await.unwrap();
+        assert!(!sandbox.is_emptied());
+        assert_eq!(say(&sandbox, "cat file").await, "kept\n");
+
+        leave(&sandbox, &marker).await;
+        let soon = Timeout::try_from(0.1).unwrap();
+        server
+            .sandboxes
+            .set_timeout(&server.scope, sandbox.id().as_str(), soon)
+            .unwrap();
+        while !sandbox.is_emptied() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(everywhere(&marker), 0);
     });
 }
 

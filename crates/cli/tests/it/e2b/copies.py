@@ -86,4 +86,30 @@ sandbox = Sandbox.create(lifecycle=waking)
 sandbox.pause()
 assert health(sandbox, {}) == 204 and sandbox.get_info().state == SandboxState.RUNNING
 sandbox.kill()
+
+# A pause of the files alone ends all processes, also those that left their command; so does a connection that asks for it.
+CODE = "(setsid bash -c 'trap \"\" TERM HUP; while :; do :; done' > /dev/null 2>&1 & echo $!)"
+
+
+def pauses_of_files(sandbox, pause, how):
+    sandbox.files.write("kept.txt", "kept")
+    assert sandbox.run_code("x = 41; x").text == "41"
+    process = sandbox.commands.run(CODE).stdout.strip()
+    assert sandbox.commands.run(f"kill -0 {process} && echo lives").stdout == "lives\n"
+    pause(sandbox)
+    deadline = datetime.now() + timedelta(seconds=30)
+    while sandbox.get_info().state != SandboxState.PAUSED:
+        assert datetime.now() < deadline
+    assert health(sandbox, {}) == 502, "it woke"
+    sandbox.connect(on_resume=how)
+    assert sandbox.commands.run(f"kill -0 {process} || echo gone").stdout == "gone\n"
+    assert sandbox.files.read("kept.txt") == "kept"
+    assert sandbox.run_code("'x' in globals()").text == "False"
+    sandbox.kill()
+
+
+files_alone = {"on_timeout": {"action": "pause", "mode": "filesystem"}}
+pauses_of_files(Sandbox.create(lifecycle=waking), lambda sandbox: sandbox.pause(mode="filesystem"), "restore")
+pauses_of_files(Sandbox.create(lifecycle=files_alone), lambda sandbox: sandbox.set_timeout(0), "restore")
+pauses_of_files(Sandbox.create(), lambda sandbox: sandbox.pause(), "reboot")
 print("done")

@@ -207,10 +207,10 @@ fn pauses_and_snapshots_belong_to_their_key() {
     assert_eq!(ask(&format!("POST {path}/connect"), KEYED).status, 201);
     assert_eq!(ask(&format!("POST {path}/connect"), KEYED).status, 200);
     assert_eq!(lab.envd("POST /process.Process/List", &[], "{}").status, 200);
-    let cold = json!({"memory": false}).to_string();
+    let cold = json!({"templateID": "base", "autoPause": true, "autoPauseMemory": false, "autoResume": {"enabled": true}});
     lab.surface
-        .ask(&format!("POST {path}/pause"), &[KEYED], &cold)
-        .failed(501, "files alone");
+        .ask("POST /sandboxes", &[KEYED], &cold.to_string())
+        .failed(400, "resumed by `connect` alone");
     lab.close();
 }
 

@@ -80,7 +80,7 @@ fn longest_order(kind: u8) -> Result<usize, FrameError> {
     match kind {
         HELLO | START => Ok(MAX_START),
         INPUT | DELIVER => Ok(MAX_PIECE),
-        INPUT_END | KILL | CREDIT | SIGNAL | RESIZE | DRAIN | ALLOW | DROP => Ok(MAX_WORD),
+        INPUT_END | KILL | CREDIT | SIGNAL | RESIZE | DRAIN | END_ALL | ALLOW | DROP => Ok(MAX_WORD),
         other => Err(FrameError::Type(other)),
     }
 }
@@ -89,7 +89,9 @@ fn longest_report(kind: u8) -> Result<usize, FrameError> {
     match kind {
         STDOUT | STDERR | RECEIVED => Ok(MAX_PIECE),
         READY => Ok(MAX_READY),
-        END | TAKEN | BROKEN | STARTED | DRAINED | CONNECTED | DELIVERED | DROPPED | BRIDGED => Ok(MAX_WORD),
+        END | TAKEN | BROKEN | STARTED | DRAINED | ALL_ENDED | CONNECTED | DELIVERED | DROPPED | BRIDGED => {
+            Ok(MAX_WORD)
+        }
         other => Err(FrameError::Type(other)),
     }
 }
@@ -137,6 +139,7 @@ fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<InitReque
             size: fields.size()?,
         },
         DRAIN => InitRequest::Drain { call },
+        END_ALL if call == 0 => InitRequest::EndAll,
         DELIVER => InitRequest::Deliver {
             connection,
             bytes: fields.rest().to_vec(),
@@ -146,7 +149,7 @@ fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<InitReque
             bytes: fields.u32()?,
         },
         DROP => InitRequest::Drop { connection },
-        HELLO => return Err(FrameError::Payload),
+        HELLO | END_ALL => return Err(FrameError::Payload),
         other => return Err(FrameError::Type(other)),
     };
     fields.end(order)
@@ -182,6 +185,7 @@ fn read_report(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Report, 
             pid: fields.u32()?,
         },
         DRAINED => Report::Drained { call },
+        ALL_ENDED if call == 0 => Report::AllEnded,
         CONNECTED => Report::Connected {
             connection,
             call: fields.u32()?,

@@ -56,6 +56,7 @@ fn orders() -> Vec<InitRequest> {
             to: Recipient::Group,
         },
         InitRequest::Drain { call: 1 },
+        InitRequest::EndAll,
         InitRequest::Resize {
             call: 1,
             size: TerminalSize {
@@ -128,6 +129,7 @@ fn reports() -> Vec<Report> {
         Report::Taken { call: 3, bytes: 9 },
         Report::Started { call: 3, pid: 12 },
         Report::Drained { call: 3 },
+        Report::AllEnded,
         Report::Broken("why".to_owned()),
         Report::Connected {
             connection: 1,

@@ -91,6 +91,7 @@ impl InitRequest {
             }),
             Self::Resize { call, size } => frame(RESIZE, *call, out, |out| put_size(out, *size)),
             Self::Drain { call } => frame(DRAIN, *call, out, |_| {}),
+            Self::EndAll => frame(END_ALL, 0, out, |_| {}),
             Self::Deliver { connection, bytes } => frame(DELIVER, *connection, out, |out| out.extend(bytes)),
             Self::Allow { connection, bytes } => {
                 frame(ALLOW, *connection, out, |out| out.extend(bytes.to_le_bytes()));
@@ -151,6 +152,7 @@ impl Report {
             Self::Broken(why) => frame(BROKEN, 0, out, |out| put_text(out, why)),
             Self::Started { call, pid } => frame(STARTED, *call, out, |out| out.extend(pid.to_le_bytes())),
             Self::Drained { call } => frame(DRAINED, *call, out, |_| {}),
+            Self::AllEnded => frame(ALL_ENDED, 0, out, |_| {}),
             Self::Connected { connection, call } => {
                 frame(CONNECTED, *connection, out, |out| out.extend(call.to_le_bytes()));
             }

@@ -11,8 +11,8 @@ use axum::{Extension, Json};
 use ringfence_container::sandboxes::SandboxInfo as ContainerInfo;
 use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, HostPattern, Pids, Scope, Timeout};
 use ringfence_sandbox::{
-    Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName,
-    SandboxPackages, Sandboxes, SnapshotInfo,
+    Digest, NewSandbox, OnExpiry, PausedProcesses, Runtime, SandboxFence, SandboxInfo, SandboxLimits,
+    SandboxName, SandboxPackages, Sandboxes, SnapshotInfo,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -365,6 +365,7 @@ impl CreateSandbox {
             metadata: self.metadata,
             timeout: self.timeout,
             on_expiry: self.on_expiry,
+            at_expiry: PausedProcesses::Kept,
             snapshot: self.snapshot,
             packages: SandboxPackages::default(),
             directory: None,
