@@ -9,6 +9,8 @@ use ringfence_jail::init::files::{FileError, FileErrorKind};
 
 use ringfence_policy::Bytes;
 
+use super::events::LifeEventType;
+use super::registry::SandboxEnd;
 use super::spec::Runtime;
 
 /// An error of an operation on a sandbox. [`Error::hint`] returns advice.
@@ -18,8 +20,8 @@ pub enum Error {
     #[error("there is no sandbox `{0}`")]
     Unknown(String),
     /// The sandbox has ended.
-    #[error("the sandbox `{sandbox}` has ended: {why}")]
-    Gone { sandbox: String, why: String },
+    #[error("the sandbox `{sandbox}` {end}")]
+    Gone { sandbox: String, end: SandboxEnd },
     /// Another sandbox has the name.
     #[error("a sandbox named `{0}` already exists")]
     Taken(String),
@@ -262,7 +264,8 @@ impl Error {
     /// Returns a hint for the user.
     pub fn hint(&self) -> String {
         match self {
-            Self::Unknown(_) | Self::Gone { .. } => "list the sandboxes, or create one".to_owned(),
+            Self::Gone { end, .. } if end.kind() == LifeEventType::Expired => EXPIRED_HINT.to_owned(),
+            Self::Unknown(_) | Self::Gone { .. } => MISSING_HINT.to_owned(),
             Self::Taken(_) => "choose another name, or use that sandbox".to_owned(),
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
             Self::Full { .. } => "end some that are not needed".to_owned(),
@@ -330,6 +333,13 @@ impl Error {
         }
     }
 }
+
+/// A hint for a sandbox that is not there.
+const MISSING_HINT: &str =
+    "`ringfence sandbox ls`, or GET /v1/sandboxes, lists those that are there; or create one";
+/// A hint for a sandbox that has expired.
+const EXPIRED_HINT: &str = "create it again with more time (`--timeout 4h`, or `timeout` of POST /v1/sandboxes), or give the next one \
+     more before its time is up: `ringfence sandbox timeout`, or POST /v1/sandboxes/NAME/timeout";
 
 /// Returns a hint for a sandbox that cannot be paused.
 fn pause_hint(error: &PauseError) -> &'static str {

@@ -72,6 +72,15 @@ pub struct LifeEvent {
 }
 
 impl LifeEventType {
+    /// Returns the type of an end, by its reason.
+    pub(crate) fn of_end(why: &str) -> Self {
+        match why {
+            EXPIRED => Self::Expired,
+            REMOVED => Self::Removed,
+            _ => Self::Ended,
+        }
+    }
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -112,12 +121,7 @@ impl LifeEvent {
 
     /// Creates the last event of a sandbox.
     pub(crate) fn end(sandbox: SandboxId, name: Option<String>, why: &str) -> Self {
-        let kind = match why {
-            EXPIRED => LifeEventType::Expired,
-            REMOVED => LifeEventType::Removed,
-            _ => LifeEventType::Ended,
-        };
-        Self::of(kind, sandbox, name).because(why)
+        Self::of(LifeEventType::of_end(why), sandbox, name).because(why)
     }
 
     pub(crate) fn because(self, reason: &str) -> Self {

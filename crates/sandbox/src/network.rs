@@ -5,6 +5,7 @@ use ringfence_policy::EgressPolicy;
 
 use super::error::Error;
 use super::lock::lock;
+use super::registry::SandboxEnd;
 use super::sandbox::Sandbox;
 
 impl Sandbox {
@@ -30,7 +31,7 @@ impl Sandbox {
     fn ended(&self) -> Error {
         Error::Gone {
             sandbox: self.id().to_string(),
-            why: "it has just been closed".to_owned(),
+            end: SandboxEnd::now("it has just been closed"),
         }
     }
 }

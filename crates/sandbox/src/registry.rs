@@ -1,13 +1,14 @@
 //! The sandboxes of a server.
 
 mod check;
+mod ended;
 mod events;
 mod expiry;
 mod images;
 mod reserved;
 mod snapshots;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -35,13 +36,13 @@ use super::sandbox::Sandbox;
 use super::snapshots::SnapshotStore;
 use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxState};
 use check::{check, check_base};
+use ended::EndedSandboxes;
+pub use ended::SandboxEnd;
 use expiry::{LIFETIME, expiry, final_expiry};
 use reserved::{Reserved, Unpublished};
 
 /// Maximum number of copies that one fork makes.
 const MAX_FORKS: usize = 16;
-/// Ended sandboxes whose end is remembered.
-const REMEMBERED: usize = 256;
 
 /// The end of a place, as a reason.
 type Ending = Pin<Box<dyn Future<Output = String> + Send>>;
@@ -67,8 +68,7 @@ pub struct Sandboxes {
 pub(crate) struct Registry {
     /// Sandboxes that run; `None` for one that is being created.
     all: BTreeMap<SandboxId, Entry>,
-    /// Ends of sandboxes, the newest last.
-    gone: VecDeque<(Scope, SandboxId, String)>,
+    ended: EndedSandboxes,
     /// Consumption of ended sandboxes since the last query.
     consumed: ConsumptionByOwner,
     pub(crate) readers: Readers,
@@ -454,6 +454,8 @@ impl Sandboxes {
             // An error means that it has ended meanwhile.
             drop(self.local.remove_session(scope, &session.id).await);
         }
+        // The next owner of this name was never told of them.
+        lock(&self.state).ended.forget(scope);
         self.store.clear(scope)
     }
 
@@ -508,27 +510,30 @@ impl Registry {
     }
 
     fn missing(&self, scope: &Scope, name: &str) -> Error {
-        let mut gone = self.gone.iter().rev();
-        let found = gone.find(|(owner, id, _)| owner == scope && id.as_str() == name);
-        match found {
-            Some((_, id, why)) => Error::Gone {
-                sandbox: id.to_string(),
-                why: why.clone(),
+        let sandbox = name.chars().take(80).collect();
+        match self.ended.find(scope, name) {
+            Some(end) => Error::Gone {
+                sandbox,
+                end: end.clone(),
             },
-            None => Error::Unknown(name.chars().take(80).collect()),
+            None => Error::Unknown(sandbox),
         }
     }
 
     fn forget(&mut self, sandbox: &Sandbox, why: String) {
         if let Some(entry) = self.all.remove(sandbox.id()) {
-            if entry.sandbox.is_some() {
-                let event = LifeEvent::end(sandbox.id().clone(), entry.name, &why);
-                self.readers.send(&entry.scope, event);
+            // One that was never complete was never there for its owner.
+            if entry.sandbox.is_none() {
+                return;
             }
-            self.gone.push_back((entry.scope, sandbox.id().clone(), why));
-        }
-        while self.gone.len() > REMEMBERED {
-            self.gone.pop_front();
+            let event = LifeEvent::end(sandbox.id().clone(), entry.name.clone(), &why);
+            self.readers.send(&entry.scope, event);
+            self.ended.remember(
+                entry.scope,
+                sandbox.id().clone(),
+                entry.name,
+                SandboxEnd::now(why),
+            );
         }
     }
 }

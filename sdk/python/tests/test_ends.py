@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence import CommandResult, InvalidArguments, NotFound, RingfenceError, Sandbox
+from ringfence import Client, CommandResult, InvalidArguments, NotFound, RingfenceError, Sandbox
 from ringfence._ends import exit_status, file_failure, not_started, why_cut
 from ringfence.errors import ApiError, InternalError
 
@@ -47,3 +47,12 @@ def test_programs_that_are_not_started_are_those_of_the_server(sandbox: Sandbox)
     assert status("") is None
     sandbox.kill()
     assert status("true") is None
+
+
+def test_a_sandbox_that_expired_says_so_in_the_words_of_the_package(client: Client) -> None:
+    sandbox = Sandbox(client=client, timeout=0.2)
+    with sandbox:
+        with pytest.raises(RingfenceError):
+            sandbox.commands.run("sleep 600")
+        with pytest.raises(NotFound, match=r"expired at 20.*more time \(`timeout`\).*`sandbox\.set_timeout\(\)`"):
+            sandbox.commands.run("true")

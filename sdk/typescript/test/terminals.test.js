@@ -78,7 +78,7 @@ test("terminals that are misused", async () => {
     await assert.rejects(terminal.sendStdin("late"), Conflict);
   });
   const calls = [() => pty.create(), () => terminal.resize(80, 24), () => terminal.sendStdin("x"), () => terminal.stream().next(), () => terminal.wait()];
-  for (const call of calls) await assert.rejects(call, (error) => error instanceof NotFound && /has ended/.test(error.message));
+  for (const call of calls) await assert.rejects(call, (error) => error instanceof NotFound && /was removed at .*`Sandbox\.list\(\)` lists/.test(error.message));
 });
 
 test("input arrives in the order of the calls", async () => {

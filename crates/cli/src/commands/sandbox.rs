@@ -91,7 +91,7 @@ fn named(name: &str, options: &ScopedOptions, context: &Context) -> Result<Sandb
     Ok(Sandbox::new(client(context)?, name.to_owned(), user))
 }
 
-/// Returns the sandbox of this name; `None` if there is none, or it is a container of a template.
+/// Returns the sandbox of this name; `None` if it is a container of a template.
 async fn find(
     name: &str,
     options: &ScopedOptions,
@@ -100,10 +100,13 @@ async fn find(
     let sandbox = named(name, options, context)?;
     match sandbox.info().await {
         Ok(info) => Ok(Some((sandbox, info))),
-        Err(Error::Refused { kind, message, .. })
-            if kind == "not_found" && !message.contains("has ended") =>
-        {
-            Ok(None)
+        Err(error) if error.kind() == "not_found" => {
+            let containers = container::sandboxes(SandboxAction::List, options, context).await?;
+            let is_it = |known: &str| known == name || known.strip_prefix("fw-sandbox-") == Some(name);
+            match containers.iter().any(|known| is_it(&known.name)) {
+                true => Ok(None),
+                false => Err(failure(error)),
+            }
         }
         Err(error) => Err(failure(error)),
     }
@@ -119,22 +122,12 @@ async fn sandbox_only(
     if let Some((sandbox, _)) = find(name, options, context).await? {
         return Ok(sandbox);
     }
-    let containers = container::sandboxes(SandboxAction::List, options, context).await?;
-    let is_it = |known: &str| known == name || known.strip_prefix("fw-sandbox-") == Some(name);
-    let (kind, message, hint) = match containers.iter().any(|known| is_it(&known.name)) {
-        true => (
-            "not_supported",
-            format!("{what} does not work in containers of a template"),
-            "use `ringfence sandbox run NAME -- COMMAND`, or create one without --template, --image and --oci-runtime: \
-             `sandbox.docker.image` and `sandbox.docker.oci_runtime` hold for those",
-        ),
-        false => (
-            "not_found",
-            format!("there is no sandbox `{}`", visible(name)),
-            "`ringfence sandbox ls` shows which there are",
-        ),
-    };
-    Err(refusal(kind, message, hint))
+    Err(refusal(
+        "not_supported",
+        format!("{what} does not work in containers of a template"),
+        "use `ringfence sandbox run NAME -- COMMAND`, or create one without --template, --image and --oci-runtime: \
+         `sandbox.docker.image` and `sandbox.docker.oci_runtime` hold for those",
+    ))
 }
 
 /// Returns an error of a type that the API documents.

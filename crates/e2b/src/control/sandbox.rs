@@ -14,12 +14,14 @@ use crate::service::Service;
 
 /// Returns a sandbox of a client by its id.
 pub(super) fn find(service: &Service, client: &Client, id: &str) -> Result<Arc<Sandbox>, Error> {
-    let found = service.sandboxes.get(&client.scope, id);
-    let found = found.ok().filter(|sandbox| sandbox.id().as_str() == id);
-    found.ok_or_else(|| {
-        let id: String = id.chars().take(80).collect();
-        Error::not_found(format!("sandbox `{id}` was not found"))
-    })
+    match service.sandboxes.get(&client.scope, id) {
+        Ok(found) if found.id().as_str() == id => Ok(found),
+        Err(ended @ ringfence_sandbox::Error::Gone { .. }) => Err(Error::not_found(ended.to_string())),
+        Ok(_) | Err(_) => {
+            let id: String = id.chars().take(80).collect();
+            Err(Error::not_found(format!("sandbox `{id}` was not found")))
+        }
+    }
 }
 
 /// Returns the answer that gives a client its sandbox.

@@ -35,11 +35,10 @@ impl Registry {
         if self.all.contains_key(id) {
             return None;
         }
-        let mut gone = self.gone.iter().rev();
-        let found = gone.find(|(owner, ended, _)| owner == scope && ended == id);
+        let found = self.ended.find(scope, id.as_str());
         Some(found.map_or_else(
             || "its reason is no longer kept".to_owned(),
-            |(.., why)| why.clone(),
+            |end| end.why.clone(),
         ))
     }
 }

@@ -18,8 +18,13 @@ fn a_sandbox_expires_with_what_runs_in_it() {
     assert_eq!(running.status, 125, "{running:?}");
     assert!(running.stderr.contains("the sandbox has ended"), "{running:?}");
     eventually("it is gone", || lab.json(&["ls"]) == serde_json::json!([]));
-    lab.sandbox(&["get", &id])
-        .refused(125, "has ended: it has expired");
+    for name in ["lab", &id] {
+        lab.sandbox(&["get", name])
+            .refused(125, &format!("the sandbox `{name}` expired at 20"));
+    }
+    // To another user it is as a name that never was.
+    lab.sandbox(&["get", "--user", "bob", &id])
+        .refused(125, &format!("there is no sandbox `{id}`"));
     lab.close();
 }
 
@@ -166,7 +171,7 @@ fn programs_do_not_reach_the_init() {
         if lab.is_in_gvisor() {
             // Its kernel lets the init be killed, and with it the sandbox. Its end may be noticed before the next command.
             let next = lab.sandbox(&["exec", "lab", "--", "true"]);
-            let told = ["the container ended", "there is no sandbox `lab`"];
+            let told = ["the container ended", "the sandbox `lab` ended at"];
             assert!(
                 next.status == 125 && told.iter().any(|text| next.stderr.contains(text)),
                 "{next:?}"
@@ -232,7 +237,7 @@ fn a_container_that_ends_is_told() {
         finish(engine.dir.program(engine.name).args(["kill", id]), b"").ok();
         eventually("its end is told", || {
             let output = lab.sandbox(&["exec", &sandbox, "--", "true"]);
-            output.stderr.contains("has ended: its container has ended")
+            output.stderr.contains(": its container has ended")
         });
         eventually_none("the container", own);
         lab.close();

@@ -94,9 +94,9 @@ fn a_sandbox_has_an_id_until_it_is_removed() {
     );
     assert_eq!(lab.sandbox(&["rm", "lab"]).ok(), "");
     lab.sandbox(&["exec", "lab", "--", "true"])
-        .refused(125, "there is no sandbox `lab`");
+        .refused(125, "the sandbox `lab` was removed at 20");
     lab.sandbox(&["exec", id, "--", "true"])
-        .refused(125, "has ended: it was removed");
+        .refused(125, "was removed at 20");
     assert_eq!(lab.json(&["ls"]), json!([]));
     lab.close();
 }
