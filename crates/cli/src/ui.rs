@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-pub(crate) use ringfence_gateway_protocol::visible;
+pub(crate) use ringfence_gateway_protocol::{table, visible};
 
 use ringfence::env::Environment;
 use ringfence_args::ColorChoice;

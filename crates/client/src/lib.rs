@@ -6,6 +6,7 @@
 //! - [`place`]: paths in sandboxes, and on this machine.
 //! - [`CopyOptions`]: copies of files and directories.
 //! - [`life`]: events in the lives of sandboxes.
+//! - [`logs`]: output that processes have left.
 //! - [`Snapshots`]: files of sandboxes that the server keeps.
 //! - [`terminal`]: the caller's terminal.
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod copy;
 pub mod events;
 mod keys;
 pub mod life;
+pub mod logs;
 pub mod place;
 mod port;
 pub mod sandbox;

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::client::{Body, Client, Error, query};
-use super::events::{Event, Events};
+use super::events::Events;
 
 /// Length of one piece of input or of a file, in bytes.
 pub(crate) const PIECE: usize = 64 * 1024;
+/// Bytes that are kept of the end of a standard error.
+const ERRORS: usize = 16 * 1024;
 /// Pieces that wait to be sent.
 pub(crate) const UNSENT: usize = 16;
 
@@ -160,7 +162,7 @@ impl Sandbox {
     }
 
     /// Runs code in a context, as `POST …/run` describes it, and streams its output to this process's.
-    /// Returns the execution.
+    /// Returns the execution, with the end of its standard error as `stderr`.
     ///
     /// # Errors
     /// If there is no such sandbox or context, or the connection breaks.
@@ -171,7 +173,17 @@ impl Sandbox {
             .client
             .send(Method::POST, &path, Body::of(code)?, accept)
             .await?;
-        follow(Events::of(events), write).await
+        let mut errors = Vec::new();
+        let written = follow(Events::of(events), |stream, bytes| {
+            if stream == Stream::Stderr {
+                errors.extend_from_slice(bytes);
+                errors.drain(..errors.len().saturating_sub(ERRORS));
+            }
+            write(stream, bytes)
+        });
+        let mut ended = written.await?;
+        ended.0["stderr"] = String::from_utf8_lossy(&errors).into();
+        Ok(ended)
     }
 
     /// Runs code in a context, and returns the execution with its output.
@@ -188,47 +200,6 @@ impl Sandbox {
     /// If it cannot be started.
     pub async fn exec_collected(&self, process: &Value) -> Result<Value, Error> {
         self.client.post(&self.path("/exec", &[]), process).await
-    }
-
-    /// Prints the output of its processes so far and, if `follow_them`, until their ends. A process that the server forgets
-    /// meanwhile is passed to `forgotten`.
-    ///
-    /// # Errors
-    /// If there is no server, or no such sandbox.
-    pub async fn logs(&self, follow_them: bool, forgotten: impl Fn(u64)) -> Result<(), Error> {
-        for process in self.processes().await? {
-            let pid = process["pid"].as_u64().unwrap_or_default();
-            let has_ended = process["end"].is_object();
-            match self.logs_of(pid, follow_them || has_ended).await {
-                // The sandbox is there, and so it is the process that is not.
-                Err(error) if error.is_not_found() && self.info().await.is_ok() => forgotten(pid),
-                printed => printed?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints the output of a process so far and, if `follow_it`, until its end.
-    async fn logs_of(&self, pid: u64, follow_it: bool) -> Result<(), Error> {
-        let path = self.path(&format!("/processes/{pid}/output"), &[]);
-        let response = self.client.send(Method::GET, &path, Body::Empty, None).await?;
-        let mut events = Events::of(response);
-        loop {
-            let next = events.next();
-            let event = match follow_it {
-                true => next.await?,
-                // What is there comes at once.
-                false => match tokio::time::timeout(std::time::Duration::from_millis(200), next).await {
-                    Ok(event) => event?,
-                    Err(_) => return Ok(()),
-                },
-            };
-            let Some(event) = event else { return Ok(()) };
-            print(&event);
-            if event.name == "end" {
-                return Ok(());
-            }
-        }
     }
 
     /// Lists a directory.
@@ -351,16 +322,6 @@ pub(super) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
         }
         Stream::Stderr => io::stderr().write_all(bytes),
     }
-}
-
-fn print(event: &Event) {
-    let stream = match event.name.as_str() {
-        "stdout" => Stream::Stdout,
-        "stderr" => Stream::Stderr,
-        _ => return,
-    };
-    // Whoever closed our output wants no more of it.
-    let _ = write(stream, &event.output());
 }
 
 /// A line for a result of code.

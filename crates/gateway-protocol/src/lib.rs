@@ -25,6 +25,7 @@ mod shown;
 mod signals;
 pub mod socket;
 mod start;
+mod table;
 
 pub use board::{Board, Input};
 pub use client::Client;
@@ -37,6 +38,7 @@ pub use secret::{NotASecret, Secret};
 pub use shown::{Piece, decidable, foreign, framed, is_hidden, lines, pieces, remaining, visible, waiting};
 pub use signals::interrupted;
 pub use start::{ChatService, PROGRAM, Start};
+pub use table::table;
 
 /// Maximum length of a line, without its newline. A question of 10,000 characters, each escaped, fits.
 const MAX_LINE: usize = 256 * 1024;

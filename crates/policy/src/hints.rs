@@ -18,10 +18,23 @@ pub struct Hint {
     pub model: Option<String>,
 }
 
+/// The place of a program, on which its remedies depend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Run,
+    /// A sandbox, whose limits and network are those that it was created with.
+    Sandbox,
+}
+
 /// Returns the hint for a failed program, then one for each host that it was refused.
 pub fn hints(result: &ExecutionResult) -> Vec<Hint> {
     let refused = result.meta.egress.iter().flat_map(refused::hints);
-    hint(result).into_iter().chain(refused).collect()
+    hint(result, Place::Run).into_iter().chain(refused).collect()
+}
+
+/// Returns the hint for the user about code that failed in a sandbox, whose limits and network the result has.
+pub fn hint_in_sandbox(result: &ExecutionResult) -> Option<String> {
+    hint(result, Place::Sandbox).map(|hint| hint.person)
 }
 
 /// Returns `true` if a program failed because its interpreter lacks a module.
@@ -31,16 +44,16 @@ pub fn lacks_module(result: &ExecutionResult) -> bool {
 
 /// Returns a hint for a failed program if its end, its standard error, or the count of its processes, names a
 /// known cause.
-fn hint(result: &ExecutionResult) -> Option<Hint> {
+fn hint(result: &ExecutionResult, place: Place) -> Option<Hint> {
     match result.meta.outcome {
         Outcome::Exited | Outcome::Signalled if result.exit_code == 0 => None,
-        Outcome::Exited | Outcome::Signalled => by_errors(result),
+        Outcome::Exited | Outcome::Signalled => by_errors(result, place),
         // It may have waited for a thread that could not start.
         Outcome::TimedOut if result.meta.failed_forks > 0 || has_no_room_for_node(result) => {
-            Some(no_process(result))
+            Some(no_process(result, place))
         }
-        Outcome::TimedOut => more_time(result),
-        Outcome::MemoryExceeded => more_memory(result),
+        Outcome::TimedOut => more_time(result, place),
+        Outcome::MemoryExceeded => more_memory(result, place),
         Outcome::Blocked | Outcome::Cancelled | Outcome::Unknown => None,
     }
 }
@@ -54,25 +67,25 @@ fn has_no_room_for_node(result: &ExecutionResult) -> bool {
     is_short && meta.language == Language::Javascript.as_str()
 }
 
-fn by_errors(result: &ExecutionResult) -> Option<Hint> {
+fn by_errors(result: &ExecutionResult, place: Place) -> Option<Hint> {
     let errors = result.stderr.as_str();
     let has = |texts: &[&str]| texts.iter().any(|text| errors.contains(text));
     if let Some(module) = missing_module(errors) {
-        Some(no_module(module, &result.meta))
+        Some(no_module(module, &result.meta, place))
     } else if let Some(package) = missing_package(result) {
-        Some(no_module(package, &result.meta))
+        Some(no_module(package, &result.meta, place))
     } else if has(FULL) {
-        full(result)
+        full(result, place)
     } else if result.meta.failed_forks > 0 || has(NO_THREAD) || (has(FORK) && has(AGAIN)) {
-        Some(no_process(result))
+        Some(no_process(result, place))
     } else if has(NO_NAME) {
-        Some(no_name(result.meta.egress.is_some()))
+        Some(no_name(result.meta.egress.is_some(), place))
     } else if has(NO_CONNECTION) || (has(DENIED) && has(SOCKETS)) {
-        Some(no_connection(result.meta.egress.is_some()))
+        Some(no_connection(result.meta.egress.is_some(), place))
     } else if has(NO_MEMORY) {
-        more_memory(result)
+        more_memory(result, place)
     } else if has(NO_INPUT) {
-        Some(no_input())
+        Some(no_input(place))
     } else {
         None
     }
@@ -146,8 +159,9 @@ fn missing_package(result: &ExecutionResult) -> Option<&str> {
     (is_package && package.len() <= MAX_MODULE && package.chars().all(is_name)).then_some(package)
 }
 
-fn no_module(module: &str, meta: &Meta) -> Hint {
+fn no_module(module: &str, meta: &Meta, place: Place) -> Hint {
     let person = match family(&meta.runtime) {
+        Family::General if place == Place::Sandbox => no_module_in_sandbox(module, meta),
         Family::Container => {
             format!("the image has no module `{module}`; name one that has it in `sandbox.docker.image`")
         }
@@ -190,6 +204,21 @@ fn no_module(module: &str, meta: &Meta) -> Hint {
     }
 }
 
+fn no_module_in_sandbox(module: &str, meta: &Meta) -> String {
+    let package = match meta.language == Language::Javascript.as_str() {
+        true => format!("npm:{module}"),
+        false => distribution(module).to_owned(),
+    };
+    match meta.image {
+        Some(_) => {
+            format!("the image has no module `{module}`; create a sandbox on one that has it, by `--image`")
+        }
+        None => format!(
+            "the sandbox has no module `{module}`; create one that has it by `ringfence sandbox create --with {package}`"
+        ),
+    }
+}
+
 /// Modules whose packages have other names. Under the module's own name an index may have a stranger's package.
 const DISTRIBUTIONS: &[(&str, &str)] = &[
     ("bs4", "beautifulsoup4"),
@@ -212,10 +241,15 @@ fn distribution(module: &str) -> &str {
 }
 
 /// Returns the limit of disk space; `None` if Ringfence set none.
-fn full(result: &ExecutionResult) -> Option<Hint> {
+fn full(result: &ExecutionResult, place: Place) -> Option<Hint> {
     let limit = Bytes(result.meta.resource_limits.disk_bytes?);
     Some(Hint {
-        person: format!("the program may write {limit} (`--disk`, `sandbox.disk`)"),
+        person: match place {
+            Place::Run => format!("the program may write {limit} (`--disk`, `sandbox.disk`)"),
+            Place::Sandbox => format!(
+                "the files of the sandbox may take {limit}; remove some, or create one with more `--disk`"
+            ),
+        },
         model: Some(format!(
             "the program may write {limit}; write less, or delete files first"
         )),
@@ -223,23 +257,34 @@ fn full(result: &ExecutionResult) -> Option<Hint> {
 }
 
 /// Returns the way to a longer time limit; `None` if there is none.
-fn more_time(result: &ExecutionResult) -> Option<Hint> {
+fn more_time(result: &ExecutionResult, place: Place) -> Option<Hint> {
     let more = Timeout::try_from(result.meta.resource_limits.timeout * 2.0).ok()?;
     let (key, _) = keys(&result.meta.runtime);
     Some(Hint {
-        person: format!("allow more with `--timeout {more}` (`{key}`)"),
+        person: match place {
+            Place::Run => format!("allow more with `--timeout {more}` (`{key}`)"),
+            Place::Sandbox => format!("allow more with `--timeout {more}`"),
+        },
         model: None,
     })
 }
 
 /// Returns the way to a larger memory limit; `None` in a session, which keeps the limit that it was created
 /// with.
-fn more_memory(result: &ExecutionResult) -> Option<Hint> {
+fn more_memory(result: &ExecutionResult, place: Place) -> Option<Hint> {
     let limit = result.meta.resource_limits.memory_bytes?;
     let more = Bytes(limit.saturating_mul(2));
     let (_, key) = keys(&result.meta.runtime);
     result.meta.session.is_none().then(|| Hint {
-        person: format!("allow more with `--memory {more}` (`{key}`)"),
+        person: match place {
+            Place::Run => format!("allow more with `--memory {more}` (`{key}`)"),
+            Place::Sandbox => {
+                format!(
+                    "its programs and files may take {}; create a sandbox with `--memory {more}`",
+                    Bytes(limit)
+                )
+            }
+        },
         model: None,
     })
 }
@@ -259,7 +304,7 @@ fn family(runtime: &str) -> Family {
     runtime.map_or(Family::General, |runtime| runtime.traits().family)
 }
 
-fn no_process(result: &ExecutionResult) -> Hint {
+fn no_process(result: &ExecutionResult, place: Place) -> Hint {
     let times = result.meta.failed_forks;
     let limit = match result.meta.resource_limits.pids {
         Some(pids) if times > 0 => {
@@ -277,31 +322,41 @@ fn no_process(result: &ExecutionResult) -> Hint {
         None => "the program may have no more processes and threads".to_owned(),
     };
     Hint {
-        person: format!("{limit} (`--pids`, `sandbox.pids`)"),
+        person: match place {
+            Place::Run => format!("{limit} (`--pids`, `sandbox.pids`)"),
+            Place::Sandbox => format!("{limit}; end some, or create a sandbox with more `--pids`"),
+        },
         model: Some(format!("{limit}; start fewer")),
     }
 }
 
-fn no_input() -> Hint {
-    Hint {
-        person:
+fn no_input(place: Place) -> Hint {
+    let person = match place {
+        Place::Run => {
             "standard input is empty unless you give some: `--stdin -` passes yours on, `--stdin FILE` a file"
-                .to_owned(),
+        }
+        Place::Sandbox => {
+            "code has no standard input in a sandbox: write the values into it, or give a program yours by \
+             `ringfence sandbox exec -i NAME -- COMMAND`"
+        }
+    };
+    Hint {
+        person: person.to_owned(),
         model: Some("nobody answers on standard input: write the values into the code".to_owned()),
     }
 }
 
-fn no_name(has_network: bool) -> Hint {
+fn no_name(has_network: bool, place: Place) -> Hint {
     match has_network {
         true => by_proxy("names are resolved by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY"),
-        false => no_network(),
+        false => no_network(place),
     }
 }
 
-fn no_connection(has_network: bool) -> Hint {
+fn no_connection(has_network: bool, place: Place) -> Hint {
     match has_network {
         true => by_proxy("hosts are reached by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY"),
-        false => no_network(),
+        false => no_network(place),
     }
 }
 
@@ -312,10 +367,15 @@ fn by_proxy(text: &str) -> Hint {
     }
 }
 
-fn no_network() -> Hint {
+fn no_network(place: Place) -> Hint {
+    let person = match place {
+        Place::Run => "the program has no network; name the hosts that it may reach with `--allow-host HOST`",
+        Place::Sandbox => {
+            "the sandbox has no network; create one with the hosts that it may reach: `--allow-host HOST`"
+        }
+    };
     Hint {
-        person: "the program has no network; name the hosts that it may reach with `--allow-host HOST`"
-            .to_owned(),
+        person: person.to_owned(),
         model: Some("the program has no network; work with what is there".to_owned()),
     }
 }
@@ -341,7 +401,7 @@ mod tests {
     }
 
     fn check(stderr: &str, expected: Option<&str>) {
-        let found = hint(&failed(stderr, 1));
+        let found = hint(&failed(stderr, 1), Place::Run);
         assert_eq!(found.is_some(), expected.is_some(), "{stderr}: {found:?}");
         let texts = found
             .iter()
@@ -381,11 +441,38 @@ mod tests {
     }
 
     #[test]
+    fn a_sandbox_has_remedies_of_its_own() {
+        let check = |stderr: &str, expected: &str| {
+            let found = hint_in_sandbox(&failed(stderr, 1)).unwrap();
+            assert!(found.contains(expected), "{stderr}: {found}");
+            assert!(
+                !found.contains("sandbox.") && !found.contains("--stdin"),
+                "{found}"
+            );
+        };
+        check(
+            "ModuleNotFoundError: No module named 'yaml'",
+            "`ringfence sandbox create --with pyyaml`",
+        );
+        check(
+            "Traceback:\nEOFError: EOF when reading a line",
+            "`ringfence sandbox exec -i",
+        );
+        check(
+            "curl: (6) Could not resolve host: a.test",
+            "the sandbox has no network",
+        );
+        check("OSError: [Errno 28] No space left on device", "more `--disk`");
+        check("x\nMemoryError", "create a sandbox with `--memory 512MiB`");
+        assert_eq!(hint_in_sandbox(&failed("no reason", 1)), None);
+    }
+
+    #[test]
     fn a_package_that_node_does_not_find_is_named() {
         let check = |language: Language, stderr: &str, expected: Option<&str>| {
             let mut result = failed(stderr, 1);
             result.meta = Meta::of(RuntimeKind::Local, language, Limits::DEFAULT, Outcome::Exited);
-            let found = hint(&result).map(|hint| hint.person);
+            let found = hint(&result, Place::Run).map(|hint| hint.person);
             let named = found
                 .as_ref()
                 .map(|found| found.split('`').nth(3).unwrap_or_default());
@@ -417,7 +504,7 @@ mod tests {
             };
             let mut result = failed("", -1);
             result.meta = Meta::of(RuntimeKind::Local, Language::Python, limits, outcome);
-            let found = hint(&result).map(|hint| hint.person);
+            let found = hint(&result, Place::Run).map(|hint| hint.person);
             assert_eq!(found.as_deref(), expected);
         };
         let memory = "allow more with `--memory 512MiB` (`sandbox.memory`)";
@@ -440,7 +527,7 @@ mod tests {
             &format!("ModuleNotFoundError: No module named '{}'", "a".repeat(100)),
             None,
         );
-        assert_eq!(hint(&failed("File too large", 0)), None);
+        assert_eq!(hint(&failed("File too large", 0), Place::Run), None);
     }
 
     #[test]
@@ -455,7 +542,7 @@ mod tests {
                 failed_forks,
                 ..Meta::of(RuntimeKind::Local, language, limits, outcome)
             };
-            let found = hint(&result).map(|hint| hint.person);
+            let found = hint(&result, Place::Run).map(|hint| hint.person);
             assert_eq!(found.as_deref(), expected);
         };
         let once =
@@ -485,7 +572,7 @@ mod tests {
                 Limits::DEFAULT,
                 Outcome::MemoryExceeded,
             );
-            let found = hint(&result).unwrap().person;
+            let found = hint(&result, Place::Run).unwrap().person;
             assert!(found.ends_with(key), "{found}");
         }
     }
@@ -497,11 +584,11 @@ mod tests {
             (RuntimeKind::Docker, "sandbox.docker.image"),
             (RuntimeKind::Pyodide, "skills.sandbox.packages"),
         ] {
-            let found = no_module("numpy", &meta(runtime));
+            let found = no_module("numpy", &meta(runtime), Place::Run);
             assert!(found.person.contains(expected), "{found:?}");
             assert!(!found.model.unwrap().contains("--"));
         }
-        let renamed = no_module("sklearn", &meta(RuntimeKind::Local));
+        let renamed = no_module("sklearn", &meta(RuntimeKind::Local), Place::Run);
         assert!(renamed.person.contains("`--with scikit-learn`"));
     }
 
@@ -524,13 +611,13 @@ mod tests {
             }),
             ..meta(RuntimeKind::Local)
         };
-        let found = no_module("numpy", &on_image).person;
+        let found = no_module("numpy", &on_image, Place::Run).person;
         assert!(
             found.contains("`--image`") && !found.contains("--with"),
             "{found}"
         );
         // It has those that it was created with.
-        let found = no_module("numpy", &in_session).person;
+        let found = no_module("numpy", &in_session, Place::Run).person;
         assert!(
             found.contains("`ringfence session new NAME --with numpy`"),
             "{found}"

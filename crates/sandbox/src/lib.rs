@@ -19,6 +19,7 @@ mod copies;
 mod error;
 mod events;
 pub mod files;
+mod hints;
 mod id;
 mod image;
 mod kept_output;
@@ -45,6 +46,7 @@ pub use ringfence_packages::Digest;
 
 pub use error::{Error, ErrorKind, ImageError};
 pub use events::{LifeEvent, LifeEventType, LifeEvents, LifeItem};
+pub use hints::hint;
 pub use id::{SandboxId, SandboxName};
 pub use key_hosts::{ClosedHost, KeyHosts};
 pub use meter::{Consumption, ConsumptionByOwner};

@@ -273,3 +273,60 @@ pub struct Resources {
     /// Number of processes and threads.
     pub pids: Option<u64>,
 }
+
+impl Resources {
+    /// Renders the usage on a line, of the limits where they are known.
+    pub fn to_line(&self) -> String {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let of = |used: Option<String>, limit: Option<String>| {
+            let limit = limit.map(|limit| format!(" of {limit}"));
+            used.unwrap_or_else(|| "?".to_owned()) + &limit.unwrap_or_default()
+        };
+        let memory = match (self.memory_bytes, self.memory_limit) {
+            (used, Some(limit)) => of(
+                used.map(|used| mib(used).to_string()),
+                Some(format!("{} MiB", mib(limit))),
+            ),
+            (used, None) => of(used.map(|used| format!("{} MiB", mib(used))), None),
+        };
+        let cpu = of(self.cpu_seconds.map(|seconds| format!("{seconds:.2} s")), None);
+        let cores = self
+            .cpu_limit
+            .map(|cores| format!(" at {cores} cores"))
+            .unwrap_or_default();
+        let pids = of(
+            self.pids.map(|count| count.to_string()),
+            self.pids_limit.map(|limit| limit.to_string()),
+        );
+        let disk = match self.disk_limit {
+            0 => String::new(),
+            limit => format!("  files at most {} MiB", mib(limit)),
+        };
+        format!("memory {memory}  processor {cpu}{cores}  processes {pids}{disk}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_measured_is_not_made_up() {
+        let used = Resources {
+            memory_bytes: Some(1 << 20),
+            pids: Some(2),
+            ..Resources::default()
+        };
+        assert_eq!(used.to_line(), "memory 1 MiB  processor ?  processes 2");
+        let limited = Resources {
+            memory_limit: Some(512 << 20),
+            cpu_limit: Some(1.5),
+            pids_limit: Some(64),
+            disk_limit: 256 << 20,
+            ..used
+        };
+        let expected =
+            "memory 1 of 512 MiB  processor ? at 1.5 cores  processes 2 of 64  files at most 256 MiB";
+        assert_eq!(limited.to_line(), expected);
+    }
+}

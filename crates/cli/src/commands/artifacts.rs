@@ -8,7 +8,7 @@ use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::ui::{json, visible};
+use crate::ui::{json, table, visible};
 use ringfence::Failure;
 use ringfence::settings;
 use ringfence_args::ArtifactsCommand;
@@ -22,7 +22,7 @@ pub(crate) fn run(command: &ArtifactsCommand, context: &Context) -> anyhow::Resu
             if all.is_empty() {
                 context.ui.note("there are no stored runs");
             }
-            all.iter().map(|entry| line(entry) + "\n").collect()
+            table(["NAME", "LANGUAGE", "OUTCOME", "STATUS"], all.iter().map(row))
         }
         ArtifactsCommand::Show { name, json: true } => show(&store, name)? + "\n",
         ArtifactsCommand::Show { name, json: false } => readable(&show(&store, name)?)?,
@@ -47,17 +47,16 @@ fn show(store: &Store, name: &str) -> anyhow::Result<String> {
     })
 }
 
-fn line(entry: &Entry) -> String {
+/// Returns the cells of a stored run in a list.
+fn row(entry: &Entry) -> [String; 4] {
+    let name = entry.name.clone();
     // A half-written or foreign file is listed and does not fail the list.
     let Some(summary) = &entry.summary else {
-        return format!("{}  unreadable", entry.name);
+        return [name, String::new(), "unreadable".to_owned(), String::new()];
     };
     let outcome = serde_json::to_value(summary.outcome).unwrap_or_default();
-    let (language, outcome) = (summary.language.as_str(), shown(&outcome));
-    format!(
-        "{}  {language:<10}  {outcome:<15}  status {}",
-        entry.name, summary.exit_code
-    )
+    let language = summary.language.as_str().to_owned();
+    [name, language, shown(&outcome), summary.exit_code.to_string()]
 }
 
 fn readable(document: &str) -> anyhow::Result<String> {
@@ -127,6 +126,6 @@ mod tests {
             bytes: 1,
             summary: None,
         };
-        assert_eq!(line(&entry), "x  unreadable");
+        assert_eq!(row(&entry), ["x", "", "unreadable", ""]);
     }
 }

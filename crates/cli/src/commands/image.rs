@@ -10,6 +10,7 @@ use ringfence_args::{ImageCommand, ImageImportArgs, ImagePullArgs};
 use ringfence_images::{ImageInfo, Import, Progress, Pulled, Removal, Selector, Store, import, pull};
 
 use crate::context::Context;
+use crate::ui::table;
 use ringfence_gateway_protocol::interrupted;
 
 /// Timeout of removing the files that a cancelled pull has unpacked. The next command removes the rest.
@@ -27,7 +28,10 @@ pub(crate) fn run(command: &ImageCommand, context: &Context) -> anyhow::Result<E
             match json {
                 true => context.ui.json(&images)?,
                 false if images.is_empty() => context.ui.note("there are no images"),
-                false => context.ui.out(images.iter().map(lines).collect::<String>())?,
+                false => {
+                    let rows = images.iter().flat_map(rows);
+                    context.ui.out(table(["DIGEST", "SIZE", "NAME"], rows))?;
+                }
             }
         }
         ImageCommand::Rm { images } => {
@@ -118,17 +122,16 @@ fn removed(selector: &Selector, store: &Store, context: &Context) -> anyhow::Res
     Ok(())
 }
 
-/// Renders an image, one line for each reference.
-fn lines(image: &ImageInfo) -> String {
+/// Returns the cells of an image in a list, a row for each reference.
+fn rows(image: &ImageInfo) -> Vec<[String; 3]> {
     let digest: String = image.digest.to_string().chars().take(19).collect();
-    let size = size(image.content.bytes);
-    let line = |name: &str| format!("{digest}  {size:>9}  {name}\n");
+    let row = |name: String| [digest.clone(), size(image.content.bytes), name];
     match image.references.is_empty() {
-        true => line("(removed, but in use)"),
+        true => vec![row("(removed, but in use)".to_owned())],
         false => image
             .references
             .iter()
-            .map(|name| line(&name.to_string()))
+            .map(|name| row(name.to_string()))
             .collect(),
     }
 }

@@ -9,7 +9,7 @@ use ringfence_args::{PackagesCommand, PackagesRmArgs};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::ui::visible;
+use crate::ui::{table, visible};
 
 /// Digits of an id that `ls` prints.
 const SHORT: usize = 12;
@@ -24,7 +24,9 @@ pub(crate) fn run(command: &PackagesCommand, context: &Context) -> anyhow::Resul
         }
         PackagesCommand::Ls { json: false } => {
             note_if_empty(&kept, context);
-            context.ui.out(kept.iter().map(line).collect::<String>())?;
+            context
+                .ui
+                .out(table(["ID", "SIZE", "PACKAGES"], kept.iter().map(row)))?;
         }
         PackagesCommand::Rm(args) => {
             if args.all {
@@ -57,10 +59,14 @@ fn object(environment: &EnvironmentInfo) -> serde_json::Value {
     })
 }
 
-fn line(environment: &EnvironmentInfo) -> String {
-    let size = environment.size.0.div_ceil(1024);
-    let packages = environment.packages.join(", ");
-    format!("{}  {size:>8} KiB  {packages}\n", short(environment))
+/// Returns the cells of packages in a list.
+fn row(environment: &EnvironmentInfo) -> [String; 3] {
+    let size = format!("{} KiB", environment.size.0.div_ceil(1024));
+    [
+        short(environment).to_owned(),
+        size,
+        environment.packages.join(", "),
+    ]
 }
 
 fn short(environment: &EnvironmentInfo) -> &str {

@@ -2,6 +2,7 @@
 
 mod container;
 mod copy;
+mod logs;
 mod port;
 mod snapshot;
 
@@ -12,10 +13,10 @@ use std::process::ExitCode;
 use ringfence_client::place::absolute;
 use ringfence_client::sandbox::{Ended, Input, Sandbox, ShownResult};
 use ringfence_client::{Client, Error, life, query};
-use ringfence_container::sandboxes::SandboxInfo;
 use ringfence_images::Selector;
-use ringfence_policy::EnvName;
-use ringfence_sandbox::SandboxState;
+use ringfence_policy::{EnvName, Timeout};
+use ringfence_sandbox::context::Execution;
+use ringfence_sandbox::{Resources, SandboxState};
 use ringfence_server::wire::SandboxAction;
 use ringfence_tools::toolbox::ErrorKind::NotFound;
 use serde::Deserialize;
@@ -24,16 +25,15 @@ use serde_json::{Map, Value, json};
 use crate::context::Context;
 use crate::exit;
 use crate::packages;
-use crate::ui::visible;
+use crate::ui::{table, visible};
 pub(crate) use container::engine_kind;
 use ringfence::packages::named_for_sandbox;
 use ringfence::source::{self, Source};
 use ringfence::{Failure, Language, named_paths, settings};
 use ringfence_args::{
     NetworkChoice, SandboxCommand, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg,
-    SandboxFilesArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxNetworkArgs,
-    SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SandboxTimeoutArgs,
-    ScopedOptions,
+    SandboxFilesArgs, SandboxListArgs, SandboxNameArgs, SandboxNetworkArgs, SandboxRemoveArgs,
+    SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SandboxTimeoutArgs, ScopedOptions,
 };
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -67,7 +67,7 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Pause(args) => set_state(args, SandboxState::Paused, context).await,
         SandboxCommand::Resume(args) => set_state(args, SandboxState::Running, context).await,
         SandboxCommand::Events(args) => events(args, context).await,
-        SandboxCommand::Logs(args) => logs(args, context).await,
+        SandboxCommand::Logs(args) => logs::logs(args, context).await,
         SandboxCommand::Stats(args) => stats(args, context).await,
         SandboxCommand::Rm(args) => remove(args, context).await,
     }
@@ -171,15 +171,6 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 /// Returns the name of a sandbox, or its id if it has none.
 fn name_or_id(sandbox: &Value) -> &str {
     sandbox["name"].as_str().unwrap_or_else(|| text(sandbox, "id"))
-}
-
-/// Renders the owner of a sandbox, behind a comma; nothing in a list of the caller's own.
-fn owner(sandbox: &Value) -> String {
-    match (text(sandbox, "user"), text(sandbox, "account")) {
-        ("", _) => String::new(),
-        (user, "") => format!(", --user {user}"),
-        (user, account) => format!(", {account} (--user {user})"),
-    }
 }
 
 fn variables(pairs: &[(EnvName, String)]) -> Value {
@@ -289,25 +280,30 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
     if sandboxes.is_empty() && containers.is_empty() {
         context.ui.note("there are no sandboxes");
     }
-    for sandbox in &sandboxes {
-        let name = sandbox["name"].as_str().unwrap_or_default();
-        let line = format!(
-            "{}  {name:<24}  {:<6}  {}, {} commands, until {}{}{}\n",
-            text(sandbox, "id"),
-            text(sandbox, "runtime"),
-            text(sandbox, "state"),
-            sandbox["processes"],
-            text(sandbox, "expires_at"),
-            on_image(sandbox),
-            owner(sandbox),
-        );
-        context.ui.out(line)?;
-    }
-    for known in &containers {
-        let info = SandboxInfo::deserialize(known)?;
-        context.ui.out(container::line(&info) + &owner(known) + "\n")?;
-    }
+    let header = [
+        "ID", "NAME", "RUNTIME", "STATE", "COMMANDS", "EXPIRES", "IMAGE", "ACCOUNT", "USER",
+    ];
+    let rows = sandboxes
+        .iter()
+        .map(row)
+        .chain(containers.iter().map(container::row));
+    context.ui.out(table(header, rows))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the cells of a sandbox in a list.
+fn row(sandbox: &Value) -> [String; 9] {
+    let field = |name| text(sandbox, name).to_owned();
+    let digest: String = text(sandbox, "image_digest").chars().take(19).collect();
+    let image = match digest.is_empty() {
+        // This machine's files.
+        true => String::new(),
+        false => format!("{} {digest}", text(sandbox, "image")),
+    };
+    let (id, name, runtime, state) = (field("id"), field("name"), field("runtime"), field("state"));
+    let (commands, expires) = (sandbox["processes"].to_string(), field("expires_at"));
+    let (account, user) = (field("account"), field("user"));
+    [id, name, runtime, state, commands, expires, image, account, user]
 }
 
 /// Prints the names of a list, one a line.
@@ -315,15 +311,6 @@ fn print_names<'a>(all: impl Iterator<Item = &'a Value>, context: &Context) -> a
     let names = all.map(|one| format!("{}\n", name_or_id(one)));
     context.ui.out(names.collect::<String>())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the image of a sandbox with the beginning of its digest, behind a comma; nothing for this machine's files.
-fn on_image(sandbox: &Value) -> String {
-    let Some(digest) = sandbox["image_digest"].as_str() else {
-        return String::new();
-    };
-    let short: String = digest.chars().take(19).collect();
-    format!(", on {} {short}", text(sandbox, "image"))
 }
 
 async fn get(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -430,12 +417,15 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
     let sandbox = sandbox_only(&args.name, "`run` with code", &args.options, context).await?;
     let code = json!({
         "code": code,
-        "language": language,
+        "language": language.as_str(),
         "user": args.account,
         "timeout": timeout,
     });
     if args.options.json {
-        let executed = sandbox.run_collected(&code).await.map_err(code_failure)?;
+        let mut executed = sandbox.run_collected(&code).await.map_err(code_failure)?;
+        if let Some(hint) = hint(&sandbox, &executed, language, args.timeout).await {
+            executed["hints"] = json!([hint]);
+        }
         print_json(&executed, context)?;
         return Ok(ExitCode::from(Ended(executed).status()));
     }
@@ -449,11 +439,26 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
             )),
         }
     }
-    Ok(status(&executed, context))
+    let status = status(&executed, context);
+    if let Some(hint) = hint(&sandbox, &executed.0, language, args.timeout).await {
+        context.ui.hint(&hint);
+    }
+    Ok(status)
+}
+
+/// Returns a hint about code that failed.
+async fn hint(sandbox: &Sandbox, executed: &Value, language: Language, timeout: Timeout) -> Option<String> {
+    let execution: Execution = Deserialize::deserialize(executed).ok()?;
+    if execution.exit_code == 0 {
+        return None;
+    }
+    // Without a sandbox any more there is none.
+    let info = serde_json::from_value(sandbox.info().await.ok()?).ok()?;
+    ringfence_sandbox::hint(&info, language, timeout, &execution, text(executed, "stderr"))
 }
 
 /// Returns the code and its language.
-fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static str), Failure> {
+fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, Language), Failure> {
     let source = Source::of(args.code.as_deref(), args.file.as_deref()).ok_or_else(|| {
         Failure::usage(
             "there is nothing to run",
@@ -462,9 +467,7 @@ fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static st
     })?;
     let program = source.read(args.language, &context.named_paths())?;
     match program.language {
-        Language::Python => Ok((program.code, "python")),
-        Language::Bash => Ok((program.code, "bash")),
-        Language::Javascript => Ok((program.code, "javascript")),
+        language @ (Language::Python | Language::Bash | Language::Javascript) => Ok((program.code, language)),
         Language::Command => Err(Failure::usage(
             "the contexts of sandboxes run python, bash and javascript",
             "run it as a command: `ringfence sandbox exec NAME -- COMMAND`",
@@ -572,19 +575,6 @@ async fn events(args: &SandboxEventsArgs, context: &Context) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
-        return container::logs(args, context).await;
-    };
-    let forgotten = |pid| {
-        context
-            .ui
-            .note(&format!("left out process {pid}: it is no longer kept"))
-    };
-    sandbox.logs(args.follow, forgotten).await.map_err(failure)?;
-    Ok(ExitCode::SUCCESS)
-}
-
 async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let Some((sandbox, mut info)) = find(&args.name, &args.options, context).await? else {
         return container::stats(args, context).await;
@@ -593,12 +583,7 @@ async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<Exi
         let used = &info["resources"];
         let line = match args.options.json {
             true => serde_json::to_string(used)?,
-            false => container::figures(&ringfence_container::Use {
-                memory_bytes: used["memory_bytes"].as_u64(),
-                memory_peak_bytes: used["peak_memory_bytes"].as_u64(),
-                cpu_seconds: used["cpu_seconds"].as_f64(),
-                pids: used["pids"].as_u64(),
-            }),
+            false => Resources::deserialize(used)?.to_line(),
         };
         context.ui.out(line + "\n")?;
         if args.once {

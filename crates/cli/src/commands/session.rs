@@ -10,7 +10,7 @@ use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
 
 use crate::context::Context;
 use crate::packages;
-use crate::ui::json;
+use crate::ui::{json, table};
 use ringfence::Failure;
 use ringfence::packages::{Checkout, named_for_session};
 use ringfence::settings;
@@ -113,30 +113,38 @@ fn printed(sessions: &[SessionInfo], options: &ScopedOptions, shown: Shown) -> s
     if options.json {
         return json(sessions);
     }
-    let lines = sessions.iter().map(|session| match shown {
+    let header = ["ID", "STATE", "EVALUATIONS", "MEMORY", "AGE", "FORKED FROM"];
+    Ok(match shown {
         Shown::Nothing => String::new(),
-        Shown::Names => format!("{}\n", session.id.as_str()),
-        Shown::List => line(session) + "\n",
-    });
-    Ok(lines.collect())
+        Shown::Names => sessions
+            .iter()
+            .map(|session| format!("{}\n", session.id.as_str()))
+            .collect(),
+        Shown::List => table(header, sessions.iter().map(row)),
+    })
 }
 
-fn line(session: &SessionInfo) -> String {
+/// Returns the cells of a session in a list.
+fn row(session: &SessionInfo) -> [String; 6] {
     let state = match session.idle_seconds {
         Some(seconds) => format!("idle {}", duration(seconds)),
         None => "evaluating".to_owned(),
     };
-    let count = session.evaluations;
-    let unit = if count == 1 { "evaluation" } else { "evaluations" };
-    let mut line = format!("{:<20}  {state:<12}  {count} {unit}", session.id.as_str());
-    if let Some(bytes) = session.memory_bytes {
-        line.push_str(&format!("  {} MiB", bytes.div_ceil(1024 * 1024)));
-    }
-    line.push_str(&format!("  made {} ago", duration(session.age_seconds)));
-    if let Some(of) = &session.forked_from {
-        line.push_str(&format!("  forked from {of}"));
-    }
-    line
+    let memory = session
+        .memory_bytes
+        .map(|bytes| format!("{} MiB", bytes.div_ceil(1024 * 1024)));
+    [
+        session.id.as_str().to_owned(),
+        state,
+        session.evaluations.to_string(),
+        memory.unwrap_or_default(),
+        duration(session.age_seconds),
+        session
+            .forked_from
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    ]
 }
 
 fn duration(seconds: f64) -> String {
@@ -152,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_has_a_line() {
+    fn a_session_has_a_row() {
         let session = SessionInfo {
             id: "data".parse().unwrap(),
             age_seconds: 3_725.0,
@@ -161,9 +169,6 @@ mod tests {
             memory_bytes: Some(1 << 20),
             forked_from: Some("first".parse().unwrap()),
         };
-        assert_eq!(
-            line(&session),
-            "data                  idle 1m       1 evaluation  1 MiB  made 1h 2m ago  forked from first"
-        );
+        assert_eq!(row(&session), ["data", "idle 1m", "1", "1 MiB", "1h 2m", "first"]);
     }
 }

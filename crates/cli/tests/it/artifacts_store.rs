@@ -142,9 +142,9 @@ fn they_are_listed_and_shown(world: &World) {
     world.run(["-l", "bash", "-c", "echo two; exit 4"]);
     let list = world.dir.run(["artifacts", "ls"]);
     let lines: Vec<_> = list.ok().lines().collect();
-    assert_eq!(lines.len(), 2, "{list:?}");
+    assert_eq!(lines.len(), 3, "{list:?}");
     assert!(
-        lines[0].contains("bash") && lines[1].contains("python"),
+        lines[0].starts_with("NAME ") && lines[1].contains("bash") && lines[2].contains("python"),
         "newest first: {list:?}"
     );
     let json: Value = serde_json::from_str(world.dir.run(["artifacts", "ls", "--json"]).ok()).unwrap();

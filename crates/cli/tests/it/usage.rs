@@ -137,7 +137,7 @@ fn stored_runs_are_listed_and_shown() {
         "{\"code\": \"1 + 1\"}",
     );
     let list = dir.run(["artifacts", "ls"]);
-    assert_eq!(list.ok(), "20260101_bad  unreadable\n");
+    assert_eq!(list.ok(), "NAME          OUTCOME\n20260101_bad  unreadable\n");
     assert!(dir.run(["artifacts", "show", "2026"]).ok().contains("1 + 1"));
     dir.run(["artifacts", "show", "nothing"])
         .refused(125, "no stored run");

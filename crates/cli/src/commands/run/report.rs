@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended, session_kept};
 use ringfence_policy::hints;
 use ringfence_policy::{ExecutionResult, Outcome, RichResult, SessionFacts};
+use ringfence_sandbox::TextDecoder;
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -25,7 +26,7 @@ pub(super) fn print_chunks(chunks: impl Iterator<Item = Chunk>) -> io::Result<()
 
 /// Prints a program's output as it arrives, as events.
 pub(super) fn print_events(chunks: impl Iterator<Item = Chunk>) -> io::Result<()> {
-    let (mut out, mut err) = (Characters::default(), Characters::default());
+    let (mut out, mut err) = (TextDecoder::default(), TextDecoder::default());
     for chunk in chunks {
         let text = match chunk.stream {
             Stream::Stdout => out.push(&chunk.bytes),
@@ -51,45 +52,6 @@ fn print_event(stream: Stream, text: &str) -> io::Result<()> {
 
 fn event(event: &Value) -> String {
     format!("{event}\n")
-}
-
-/// A decoder of chunks that may end within a UTF-8 character.
-#[derive(Debug, Default)]
-struct Characters {
-    /// The start of an incomplete character.
-    rest: Vec<u8>,
-}
-
-impl Characters {
-    /// Returns the text up to the last complete character. Invalid UTF-8 becomes U+FFFD.
-    fn push(&mut self, bytes: &[u8]) -> String {
-        self.rest.extend_from_slice(bytes);
-        let mut text = String::new();
-        let mut incomplete = 0;
-        for chunk in self.rest.utf8_chunks() {
-            text.push_str(chunk.valid());
-            incomplete = 0;
-            if !chunk.invalid().is_empty() {
-                incomplete = chunk.invalid().len();
-                text.push(char::REPLACEMENT_CHARACTER);
-            }
-        }
-        let start = self.rest.len() - incomplete;
-        let last = &self.rest[start..];
-        let may_go_on = std::str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
-        if may_go_on {
-            text.pop();
-            self.rest.drain(..start);
-        } else {
-            self.rest.clear();
-        }
-        text
-    }
-
-    /// Returns the rest at the end of the stream.
-    fn finish(self) -> String {
-        String::from_utf8_lossy(&self.rest).into_owned()
-    }
 }
 
 fn print_to(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
@@ -258,25 +220,5 @@ mod tests {
         check(Outcome::Signalled, -13, None);
         check(Outcome::Exited, -11, None);
         check(Outcome::Exited, 139, None);
-    }
-
-    #[test]
-    fn characters_are_not_torn() {
-        let check = |pieces: &[&[u8]], expected: &[&str]| {
-            let mut characters = Characters::default();
-            let mut texts: Vec<String> = pieces.iter().map(|piece| characters.push(piece)).collect();
-            texts.push(characters.finish());
-            assert_eq!(texts, expected, "{pieces:?}");
-        };
-        check(&[b"a", b"b"], &["a", "b", ""]);
-        check(&["\u{e9}".as_bytes()], &["\u{e9}", ""]);
-        check(&[b"a\xc3", b"\xa9b"], &["a", "\u{e9}b", ""]);
-        check(
-            &[b"\xf0", b"\x9f", b"\x98", b"\x80"],
-            &["", "", "", "\u{1f600}", ""],
-        );
-        check(&[b"a\xf0\x9f"], &["a", "\u{fffd}"]);
-        check(&[b"\xff\xfea", b"\xc3("], &["\u{fffd}\u{fffd}a", "\u{fffd}(", ""]);
-        check(&[b"\xc3", b""], &["", "", "\u{fffd}"]);
     }
 }

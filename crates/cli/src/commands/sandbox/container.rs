@@ -5,12 +5,15 @@ use std::process::ExitCode;
 use ringfence_container::runtime::Id;
 use ringfence_container::sandboxes::{LogChunk, NewSandbox, SandboxInfo};
 use ringfence_container::spec::Name;
-use ringfence_container::{self as engines, ContainerRuntime, Use};
+use ringfence_container::{self as engines, ContainerRuntime};
 use ringfence_policy::{EngineKind, Limits};
+use ringfence_sandbox::Resources;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
 use ringfence_tools::toolbox::ErrorKind;
+use serde_json::Value;
 
+use super::text;
 use crate::context::Context;
 use crate::exit;
 use crate::ui::json;
@@ -190,7 +193,13 @@ pub(super) async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow:
     while let Some(used) = stats.next().await.map_err(failed)? {
         let line = match args.options.json {
             true => serde_json::to_string(&used)?,
-            false => figures(&used),
+            false => Resources {
+                memory_bytes: used.memory_bytes,
+                cpu_seconds: used.cpu_seconds,
+                pids: used.pids,
+                ..Resources::default()
+            }
+            .to_line(),
         };
         context.ui.out(line + "\n")?;
         if args.once {
@@ -198,25 +207,6 @@ pub(super) async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow:
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub(super) fn figures(used: &Use) -> String {
-    let mib = |bytes: Option<u64>| {
-        bytes.map_or_else(
-            || "?".to_owned(),
-            |bytes| format!("{} MiB", bytes.div_ceil(1 << 20)),
-        )
-    };
-    let cpu = used
-        .cpu_seconds
-        .map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.2} s"));
-    let pids = used
-        .pids
-        .map_or_else(|| "?".to_owned(), |count| count.to_string());
-    format!(
-        "memory {}  processor {cpu}  processes {pids}",
-        mib(used.memory_bytes)
-    )
 }
 
 /// Finds the container of a sandbox, and its engine.
@@ -329,7 +319,20 @@ pub(super) fn print(
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn line(sandbox: &SandboxInfo) -> String {
+/// Returns the cells of a container in a list, as the API describes it.
+pub(super) fn row(container: &Value) -> [String; 9] {
+    let field = |name| text(container, name).to_owned();
+    let expires = format!(
+        "in {:.0} s",
+        container["left_seconds"].as_f64().unwrap_or_default()
+    );
+    let image = format!("of the template {}", text(container, "template"));
+    let (name, engine, state, user) = (field("name"), field("engine"), field("state"), field("user"));
+    let none = String::new;
+    [none(), name, engine, state, none(), expires, image, none(), user]
+}
+
+fn line(sandbox: &SandboxInfo) -> String {
     let SandboxInfo {
         name,
         engine,
@@ -363,16 +366,5 @@ mod tests {
             line(&sandbox),
             "fw-sandbox-a                      docker  code-executor     running, 299 s left"
         );
-    }
-
-    #[test]
-    fn what_is_not_measured_is_not_made_up() {
-        let used = Use {
-            memory_bytes: Some(1 << 20),
-            memory_peak_bytes: None,
-            cpu_seconds: None,
-            pids: Some(2),
-        };
-        assert_eq!(figures(&used), "memory 1 MiB  processor ?  processes 2");
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{client, failure, print_json, print_names, sandbox_only, text};
 use crate::context::Context;
+use crate::ui::table;
 use ringfence_args::{
     SandboxForkArgs, ScopedListArgs, ScopedOptions, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
 };
@@ -60,17 +61,19 @@ async fn list(args: &ScopedListArgs, context: &Context) -> anyhow::Result<ExitCo
         true => context.ui.note("there are no snapshots"),
         false => {}
     }
-    for known in &all {
-        let line = format!(
-            "{}  {:<24}  {} bytes, of {}, {}\n",
-            text(known, "id"),
-            text(known, "name"),
-            known["size"],
-            text(known, "sandbox"),
-            text(known, "created_at"),
-        );
-        context.ui.out(line)?;
-    }
+    let rows = all.iter().map(|known| {
+        let field = |name| text(known, name).to_owned();
+        let size = format!("{} bytes", known["size"]);
+        [
+            field("id"),
+            field("name"),
+            size,
+            field("sandbox"),
+            field("created_at"),
+        ]
+    });
+    let header = ["ID", "NAME", "SIZE", "OF SANDBOX", "CREATED"];
+    context.ui.out(table(header, rows))?;
     Ok(ExitCode::SUCCESS)
 }
 

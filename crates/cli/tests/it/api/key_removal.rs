@@ -65,7 +65,10 @@ fn a_request_that_is_under_way_leaves_nothing_behind_a_removed_key() {
 
 /// Returns the number of stored runs.
 fn stored(world: &World) -> usize {
-    world.dir.run(["artifacts", "ls"]).ok().lines().count()
+    let listed = world.dir.run(["artifacts", "ls", "--json"]);
+    serde_json::from_str::<Vec<serde_json::Value>>(listed.ok())
+        .unwrap()
+        .len()
 }
 
 #[test]

@@ -153,5 +153,15 @@ fn code_that_is_interrupted_keeps_its_state() {
             "{lost:?}"
         );
         assert_eq!(run("x").status, 1);
+        let missing = run("import demo_absent");
+        assert!(
+            missing.stderr.contains("hint: ") && missing.stderr.contains("`demo_absent`"),
+            "{missing:?}"
+        );
+        let asking = lab.json(&["run", "lab", "-c", "input()"]);
+        assert!(
+            asking["hints"][0].as_str().unwrap().contains("exec -i"),
+            "{asking}"
+        );
     });
 }

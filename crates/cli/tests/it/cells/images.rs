@@ -60,7 +60,7 @@ fn its_commands_and_code_see_the_image() {
     let listed: Value = serde_json::from_str(listed.ok()).unwrap();
     assert_eq!(listed[0]["digest"], digest);
     let line = lab.sandbox(&["ls"]).ok().to_owned();
-    assert!(line.contains(&format!("on {REFERENCE} sha256:")), "{line}");
+    assert!(line.contains(&format!("  {REFERENCE} sha256:")), "{line}");
     // Outside, the machine's own are there.
     for path in ["/usr/bin/env", "/etc/hostname"] {
         assert!(fs::exists(path).unwrap(), "{path}");

@@ -89,7 +89,10 @@ fn a_sandbox_has_an_id_until_it_is_removed() {
     );
     let line = lab.sandbox(&["ls"]);
     assert!(
-        line.ok().starts_with(&format!("{id}  lab ")) && line.stdout.contains("local"),
+        line.ok().starts_with("ID   ")
+            && line
+                .stdout
+                .contains(&format!("\n{id}  lab   local    running  0 ")),
         "{line:?}"
     );
     assert_eq!(lab.sandbox(&["rm", "lab"]).ok(), "");

@@ -215,12 +215,45 @@ fn logs_show_what_commands_have_printed() {
         let mut running = lab.start(&["exec", "lab", "--", "bash", "-c", "echo second; exec sleep 600"]);
         eventually("both are told", || {
             let logs = lab.sandbox(&["logs", "lab"]);
-            logs.stderr == "aside\n" && logs.ok() == "first\nsecond\n"
+            let titled: Vec<&str> = logs
+                .ok()
+                .lines()
+                .filter(|line| line.starts_with("==> "))
+                .collect();
+            let is_titled = titled.len() == 2
+                && titled[0].ends_with("(status 0) <==")
+                && titled[1].ends_with("(running) <==");
+            let output: Vec<&str> = logs
+                .ok()
+                .lines()
+                .filter(|line| !line.starts_with("==> "))
+                .collect();
+            logs.stderr == "aside\n" && is_titled && output == ["first", "", "second"]
         });
+        let logs = lab.sandbox(&["logs", "--json", "lab"]);
+        let lines: Vec<Value> = logs
+            .ok()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(
+            (&lines[0]["type"], &lines[0]["end"]["exit_code"]),
+            (&json!("process"), &json!(0))
+        );
+        assert!(
+            lines
+                .iter()
+                .any(|line| line["type"] == "stdout" && line["text"] == "first\n"),
+            "{logs:?}"
+        );
         let used = lab.json(&["stats", "--once", "lab"]);
         assert!(used["memory_bytes"].as_u64() > Some(0), "{used}");
         assert!(used["pids"].as_u64() > Some(1), "{used}");
-        assert!(lab.sandbox(&["stats", "--once", "lab"]).ok().contains("memory"));
+        assert!(
+            lab.sandbox(&["stats", "--once", "lab"])
+                .ok()
+                .contains(" of 512 MiB")
+        );
         // Ctrl-C reaches the command.
         lab.world.signal(&running, "INT");
         assert_eq!(running.wait().unwrap().code(), Some(130));
@@ -243,12 +276,14 @@ fn logs_go_on_without_a_process_that_is_forgotten_meanwhile() {
     lab.bash("echo forgotten").ok();
     let mut logs = lab.start(&["logs", "--follow", "lab"]);
     let mut lines = BufReader::new(logs.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("==> process "));
     assert_eq!(lines.next().unwrap().unwrap(), "waits");
     for _ in 0..17 {
         lab.bash("echo later").ok();
     }
     lab.bash("touch go").ok();
-    assert_eq!(lines.next().transpose().unwrap(), None);
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(rest.len() == 2 && rest[1].contains("echo forgotten"), "{rest:?}");
     let mut told = String::new();
     logs.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert!(told.contains("is no longer kept"), "{told}");

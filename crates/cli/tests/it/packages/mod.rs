@@ -574,7 +574,7 @@ fn a_new_session_has_its_packages_in_every_surface() {
         assert_eq!(unknown.status, 125, "{unknown:?}");
         assert!(unknown.stderr.contains("no package `demo-absent`"), "{unknown:?}");
         let listed = session(&["ls"]);
-        assert_eq!(listed.ok().lines().count(), 1, "{listed:?}");
+        assert_eq!(listed.ok().lines().count(), 2, "{listed:?}");
         session(&["rm", "lab"]).ok();
         remove_packages(world);
     });

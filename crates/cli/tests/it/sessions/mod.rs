@@ -110,7 +110,7 @@ fn variables_imports_and_files_are_kept() {
         );
         let line = session(world, &["ls"]);
         assert!(
-            line.ok().starts_with("a  ") && line.ok().contains("7 evaluations"),
+            line.ok().starts_with("ID  STATE") && line.ok().contains("\na   idle "),
             "{line:?}"
         );
     });
