@@ -101,7 +101,7 @@ impl Stop {
         let under_way = api.start_drain();
         if under_way > 0 {
             warn(&format_args!(
-                "the server begins nothing more, and waits up to {time:?} for the runs and calls under way: {under_way}; a second \
+                "the server begins nothing more, and waits up to {time:?} for the runs, calls, transfers and builds under way: {under_way}; a second \
                  signal cancels them"
             ));
         }

@@ -21,7 +21,8 @@ struct Progress {
     is_draining: bool,
 }
 
-/// Work under way: a run, a call of a tool, a process or piece of code that its client waits for. It ends on drop.
+/// Work under way: a run, a call of a tool, a process, piece of code or content of files that its client waits for, or the build of a
+/// template. It ends on drop.
 #[derive(Debug)]
 pub(crate) struct Work(watch::Sender<Progress>);
 

@@ -182,8 +182,10 @@ async fn within_quota(
 ) -> Response {
     let cost = OperationCost::of(name);
     // No key is read for what no quota limits.
-    if cost == OperationCost::Nothing {
-        return answer.await;
+    match cost {
+        OperationCost::Nothing => return answer.await,
+        OperationCost::Transfer => return api.transfer(answer).await,
+        OperationCost::Copy | OperationCost::Place | OperationCost::Run => {}
     }
     let allowance = api.keys.allowance_of(&client.name);
     let answered = api.perform(&allowance, cost, answer).await;
@@ -242,10 +244,14 @@ fn owner(api: &Api, door: &Door, target: &Target, request: &Request) -> Option<A
     is_right.then(|| api.e2b.admit_owner(&client, target)).flatten()
 }
 
-/// Returns the end of a client's key, for what goes on when its request is answered.
+/// Returns the end of a client's key, for what goes on when its request is answered: the build of a template, which a drain waits for.
 fn key_end(api: &Api, client: &Client) -> KeyEnd {
     let using = api.key_uses.begin(&client.name, Right::Sandboxes);
-    Box::pin(async move { using.ended().await })
+    let work = api.drain.begin().ok();
+    Box::pin(async move {
+        using.ended().await;
+        drop(work);
+    })
 }
 
 /// Returns the client to whom the address of an upload was given, while its key has the right to it.

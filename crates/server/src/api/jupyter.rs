@@ -289,7 +289,7 @@ impl OfKey {
         }
         let cost = OperationCost::of(name);
         let work = match cost {
-            OperationCost::Nothing => None,
+            OperationCost::Nothing | OperationCost::Transfer => None,
             OperationCost::Copy | OperationCost::Place | OperationCost::Run => Some(api.drain.begin()?),
         };
         // The quota may have changed since the connection began.

@@ -41,6 +41,8 @@ impl Begun {
 pub(super) enum OperationCost {
     /// Nothing that is not there yet.
     Nothing,
+    /// The content of files on its way in or out, which no quota limits, and which a server that drains lets begin.
+    Transfer,
     /// A copy that is kept, which no quota limits.
     Copy,
     /// A sandbox or an interpreter.
@@ -55,6 +57,9 @@ impl OperationCost {
         match operation {
             "sandbox.create" | "sandbox.fork" | "sandbox.create_context" | "sandbox.restart_context" => {
                 Self::Place
+            }
+            "sandbox.read" | "sandbox.write" | "sandbox.archive" | "sandbox.extract" | "template.upload" => {
+                Self::Transfer
             }
             "sandbox.snapshot" | "image.pull" => Self::Copy,
             "sandbox.exec" | "sandbox.start" | "sandbox.run" => Self::Run,

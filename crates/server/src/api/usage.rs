@@ -98,8 +98,10 @@ impl Api {
         cost: OperationCost,
         answer: impl Future<Output = Response>,
     ) -> Result<Response, ApiError> {
-        if cost == OperationCost::Nothing {
-            return Ok(answer.await);
+        match cost {
+            OperationCost::Nothing => return Ok(answer.await),
+            OperationCost::Transfer => return Ok(self.transfer(answer).await),
+            OperationCost::Copy | OperationCost::Place | OperationCost::Run => {}
         }
         let work = self.drain.begin()?;
         let begun = self.begin_work(allowance, cost)?;
@@ -110,10 +112,21 @@ impl Api {
         Ok(stream::holding(response, work))
     }
 
+    /// Awaits the answer to a request for the content of files, or with it. A drain waits for those that have begun before it; the others
+    /// go on all the same: a program under way may wait for one.
+    pub(super) async fn transfer(&self, answer: impl Future<Output = Response>) -> Response {
+        let work = self.drain.begin().ok();
+        stream::holding(answer.await, work)
+    }
+
     /// Begins work that counts against an allowance.
     pub(super) fn begin_work(&self, allowance: &Allowance, cost: OperationCost) -> Result<Begun, ApiError> {
         let Allowance { account, quota } = allowance;
-        if account.as_str() == OWNER || matches!(cost, OperationCost::Nothing | OperationCost::Copy) {
+        let is_free = matches!(
+            cost,
+            OperationCost::Nothing | OperationCost::Transfer | OperationCost::Copy
+        );
+        if account.as_str() == OWNER || is_free {
             return Ok(Begun(None));
         }
         if quota

@@ -1,6 +1,6 @@
 //! The end of the server, as its clients see it.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use serde_json::json;
 
@@ -81,7 +81,7 @@ fn a_server_that_is_told_to_end_waits_for_what_is_under_way_and_begins_nothing_m
     assert_eq!(server.wait(), Some(0));
     let log = world.engine_log();
     assert!(
-        log.contains("waits up to 600s for the runs and calls under way: 1;")
+        log.contains("waits up to 600s for the runs, calls, transfers and builds under way: 1;")
             && !log.contains("cancelled calls"),
         "{log}"
     );
@@ -109,6 +109,38 @@ fn a_server_that_is_told_to_end_sends_the_answer_that_a_client_is_slow_to_read()
     answer.read_to_string(&mut rest).unwrap();
     assert_eq!(rest.matches("\\u0000").count(), 1_000_000);
     assert_eq!(server.wait(), Some(0));
+    world.close();
+}
+
+#[test]
+fn a_server_that_is_told_to_end_takes_the_rest_of_an_upload() {
+    let world = draining("10m");
+    let surface = Surface::loopback(&world);
+    let ask = |route: &str, body: &str| surface.ask(route, &[BEARER], body);
+    assert_eq!(ask("POST /v1/sandboxes", r#"{"name": "lab"}"#).status, 200);
+    let bytes = [
+        BEARER,
+        "Content-Type: application/octet-stream",
+        "Content-Length: 10",
+    ];
+    let mut upload = surface.send("PUT /v1/sandboxes/lab/files?path=/output/late", &bytes, "begun");
+    eventually("the upload arrives", || {
+        let listed = ask("GET /v1/sandboxes/lab/files/list?path=/output", "");
+        listed.body.contains(".ringfence-")
+    });
+    let server = world.ask_engine("TERM");
+    eventually("the server drains", || ask("GET /readyz", "").status == 503);
+    // What a program under way may wait for begins all the same.
+    let another = ask("PUT /v1/sandboxes/lab/files?path=/output/another", "");
+    assert_eq!(another.status, 200, "{another:?}");
+    upload.write_all(b" ends").unwrap();
+    assert_eq!(reply(&mut *upload).json()["size"], 10);
+    assert_eq!(server.wait(), Some(0));
+    assert!(
+        world.engine_log().contains("under way: 1;"),
+        "{}",
+        world.engine_log()
+    );
     world.close();
 }
 

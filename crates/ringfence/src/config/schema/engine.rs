@@ -29,7 +29,7 @@ pub struct Engine {
     pub session_idle_minutes: values::Minutes,
     /// Minutes, or a duration with its unit, after which any session is ended.
     pub session_lifetime_minutes: values::Minutes,
-    /// Time after SIGTERM in which runs and calls under way may end; then they are cancelled. Keep it below the time that
+    /// Time after SIGTERM in which runs, calls, transfers of files and builds under way may end; then they are cancelled. Keep it below the time that
     /// your supervisor gives: 10 s for `docker stop`, 30 s for Kubernetes, 90 s for systemd.
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Duration")]
