@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::{EnvName, Scope};
-use ringfence_sandbox::{Error as SandboxError, NewSandbox, Sandboxes, rfc3339};
+use ringfence_sandbox::{Error as SandboxError, NewSandbox, Sandboxes, Unclaimed, rfc3339};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +127,8 @@ impl Service {
             ..NewSandbox::default()
         };
         let sandbox = self.sandboxes.create(scope, sandbox).await?;
+        // A client that leaves meanwhile does not know the kernel.
+        let unclaimed = Unclaimed::new(&self.sandboxes, scope, &sandbox);
         let id = kernel_id(sandbox.id().as_str());
         let place = Place {
             scope: scope.clone(),
@@ -134,10 +136,8 @@ impl Service {
             sandboxes: Arc::clone(&self.sandboxes),
         };
         let shared = Arc::new(Shared::new(id.clone(), kind, place));
-        if let Err(error) = shared.interpreter().await {
-            self.sandboxes.remove(scope, shared.sandbox.id().as_str()).await?;
-            return Err(error.into());
-        }
+        shared.interpreter().await?;
+        unclaimed.keep();
         shared.set_idle();
         let kernel = Arc::new(Kernel {
             requests: RequestQueue::start(Arc::clone(&shared)),

@@ -7,6 +7,7 @@ mod expiry;
 mod images;
 mod reserved;
 mod snapshots;
+mod unclaimed;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ use ended::EndedSandboxes;
 pub use ended::SandboxEnd;
 use expiry::{LIFETIME, expiry, final_expiry};
 use reserved::{Reserved, Unpublished};
+pub use unclaimed::Unclaimed;
 
 /// Maximum number of copies that one fork makes.
 const MAX_FORKS: usize = 16;
@@ -354,6 +356,11 @@ impl Sandboxes {
         found
     }
 
+    /// Returns the number of sandboxes of a scope, with those that are being created.
+    pub fn count(&self, scope: &Scope) -> usize {
+        lock(&self.state).count(scope)
+    }
+
     /// Returns the states of all owners' sandboxes.
     pub fn states(&self) -> Vec<SandboxState> {
         let state = lock(&self.state);
@@ -502,6 +509,10 @@ async fn keep(
 }
 
 impl Registry {
+    fn count(&self, scope: &Scope) -> usize {
+        self.all.values().filter(|entry| entry.scope == *scope).count()
+    }
+
     fn find(&self, scope: &Scope, name: &str) -> Option<(&SandboxId, &Entry)> {
         let mut all = self.all.iter();
         all.find(|(id, entry)| {

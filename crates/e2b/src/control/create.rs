@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
-use ringfence_sandbox::{KeyHosts, NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
+use ringfence_sandbox::{KeyHosts, NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo, Unclaimed};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -98,14 +98,10 @@ pub(super) async fn create(
         ..asked.checked(version, snapshot, service.sandboxes.key_hosts())?
     };
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
-    if let Some(of_template) = &of_template
-        && let Err(error) = start::start(&sandbox, of_template, sockets).await
-    {
-        service
-            .sandboxes
-            .remove(&client.scope, sandbox.id().as_str())
-            .await?;
-        return Err(error);
+    // A client that leaves while the template's commands start has no id of it, and E2B's protocol no keys by which it could ask again.
+    let unclaimed = Unclaimed::new(&service.sandboxes, &client.scope, &sandbox);
+    if let Some(of_template) = &of_template {
+        start::start(&sandbox, of_template, sockets).await?;
     }
     let settings = Settings {
         template: template.clone(),
@@ -113,6 +109,7 @@ pub(super) async fn create(
         auto_resume,
     };
     let known = service.know(client, &sandbox, settings)?;
+    unclaimed.keep();
     let described = Described(json!({"template": template, "id": sandbox.id().as_str()}));
     Ok((
         StatusCode::CREATED,

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_sandbox::{Error, NewSandbox, Runtime};
+use ringfence_sandbox::{Error, NewSandbox, Runtime, Unclaimed};
 
 use crate::support::{Test, everywhere, line, run, say, with_server};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_scope_sees_its_own_alone", a_scope_sees_its_own_alone),
+    (
+        "a_creation_that_is_broken_off_leaves_nothing",
+        a_creation_that_is_broken_off_leaves_nothing,
+    ),
     ("a_sandbox_expires_and_says_so", a_sandbox_expires_and_says_so),
     ("two_sandboxes_share_nothing", two_sandboxes_share_nothing),
     ("an_end_ends_everything", an_end_ends_everything),
@@ -54,6 +58,23 @@ fn a_scope_sees_its_own_alone() {
         };
         let refused = server.sandboxes.create(&ann, container).await.unwrap_err();
         assert!(matches!(refused, Error::NotSupported { .. }), "{refused}");
+    });
+}
+
+fn a_creation_that_is_broken_off_leaves_nothing() {
+    with_server(async |server| {
+        let (sandboxes, scope) = (&server.sandboxes, &server.scope);
+        let creating = sandboxes.create(scope, named("half"));
+        let broken_off = tokio::time::timeout(std::time::Duration::ZERO, creating).await;
+        assert!(broken_off.is_err(), "it takes longer");
+        let unclaimed = |sandbox| Unclaimed::new(sandboxes, scope, sandbox);
+        let (left, kept) = (server.sandbox().await, server.sandbox().await);
+        drop(unclaimed(&left));
+        unclaimed(&kept).keep();
+        while sandboxes.count(scope) > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(sandboxes.get(scope, kept.id().as_str()).unwrap().id(), kept.id());
     });
 }
 

@@ -18,7 +18,7 @@ pub(crate) type Test = (&'static str, fn());
 /// The server of a test.
 pub(crate) struct Server {
     pub(crate) local: Arc<Local>,
-    pub(crate) sandboxes: Sandboxes,
+    pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) scope: Scope,
     /// Directory of its snapshots.
     pub(crate) snapshots: tempfile::TempDir,
@@ -35,7 +35,7 @@ pub(crate) fn with_server<T: Future<Output = ()>>(test: impl FnOnce(Arc<Server>)
         let snapshots = tempfile::tempdir().unwrap();
         let store = SnapshotStore::open(snapshots.path()).unwrap();
         let server = Arc::new(Server {
-            sandboxes: Sandboxes::new(Arc::clone(&local), Fence::Default, store),
+            sandboxes: Arc::new(Sandboxes::new(Arc::clone(&local), Fence::Default, store)),
             local,
             scope: Scope::local(),
             snapshots,
