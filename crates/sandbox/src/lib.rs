@@ -51,7 +51,7 @@ pub use id::{SandboxId, SandboxName};
 pub use key_hosts::{ClosedHost, KeyHosts};
 pub use meter::{Consumption, ConsumptionByOwner};
 pub use ports::{PROXY_PORT, PortReader};
-pub use registry::{SandboxEnd, Sandboxes, Unclaimed};
+pub use registry::{ListPosition, SandboxEnd, SandboxPage, Sandboxes, Unclaimed};
 pub use sandbox::{ContextChoice, MAX_CONNECTIONS, Sandbox};
 pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Tag, Template, new_tags};
 pub use spec::{

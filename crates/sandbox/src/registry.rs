@@ -5,6 +5,7 @@ mod ended;
 mod events;
 mod expiry;
 mod images;
+mod pages;
 mod reserved;
 mod snapshots;
 mod unclaimed;
@@ -40,6 +41,7 @@ use check::{check, check_base};
 use ended::EndedSandboxes;
 pub use ended::SandboxEnd;
 use expiry::{LIFETIME, expiry, final_expiry};
+pub use pages::{ListPosition, SandboxPage};
 use reserved::{Reserved, Unpublished};
 pub use unclaimed::Unclaimed;
 
@@ -330,12 +332,6 @@ impl Sandboxes {
         own.iter().map(|(_, sandbox)| sandbox.info()).collect()
     }
 
-    /// Returns the sandboxes of all scopes that have this metadata, with their scopes, the oldest first.
-    pub fn list_all(&self, metadata: &BTreeMap<String, String>) -> Vec<(Scope, SandboxInfo)> {
-        let all = self.select(None, metadata).into_iter();
-        all.map(|(scope, sandbox)| (scope, sandbox.info())).collect()
-    }
-
     fn select(
         &self,
         scope: Option<&Scope>,
@@ -352,7 +348,7 @@ impl Sandboxes {
                     .all(|(key, value)| sandbox.request().metadata.get(key) == Some(value))
             })
             .collect();
-        found.sort_by_key(|(_, sandbox)| sandbox.created());
+        found.sort_by_cached_key(|(_, sandbox)| ListPosition::of(sandbox));
         found
     }
 

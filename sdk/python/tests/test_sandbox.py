@@ -407,6 +407,11 @@ def test_lives(client: Client, server: Server) -> None:
     with Sandbox("lab", client=client, metadata={"team": "red"}, env={"A": "1"}, timeout="10m") as sandbox:
         assert [each.name for each in Sandbox.list(client=client, metadata={"team": "red"})] == ["lab"]
         assert Sandbox.list(client=client, metadata={"team": "blue"}) == []
+        with Sandbox(client=client):
+            first = Sandbox.list_page(limit=1, client=client)
+            rest = Sandbox.list_page(after=first.next, client=client)
+            assert (len(first.sandboxes), len(rest.sandboxes), rest.next) == (1, 1, None)
+            assert first.sandboxes[0].name == "lab"
         assert sandbox.commands.run("echo $A").stdout == "1\n"
         before = sandbox.get_info().expires_at
         assert sandbox.set_timeout(3600).expires_at > before

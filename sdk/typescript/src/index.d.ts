@@ -470,6 +470,10 @@ export declare class Sandbox {
   static list(
     options?: Connection & { client?: Client; metadata?: Record<string, string> },
   ): Promise<SandboxInfo[]>;
+  /** Lists a page of the sandboxes, the oldest first: at most `limit` (100), of 1000. `after` is `next` of the page before. */
+  static listPage(
+    options?: Connection & { client?: Client; metadata?: Record<string, string>; limit?: number; after?: string },
+  ): Promise<{ sandboxes: SandboxInfo[]; next?: string }>;
   kill(): Promise<boolean>;
   getInfo(): Promise<SandboxInfo>;
   isRunning(): Promise<boolean>;

@@ -297,6 +297,15 @@ function clientOf(client, connection) {
   return client;
 }
 
+const selected = (metadata) => Object.fromEntries(Object.entries(metadata ?? {}).map(([name, value]) => [`metadata.${name}`, value]));
+
+/** Lists sandboxes: all, or with `limit` a page. */
+async function page(params, client, connection) {
+  const { transport } = clientOf(client, connection);
+  const { sandboxes = [], next } = await transport.json("GET", "/sandboxes", { params });
+  return { sandboxes: sandboxes.map(sandboxInfo), next: next ?? undefined };
+}
+
 /** A sandbox, which stays until it is killed, its time is up, or the server ends. */
 export class Sandbox {
   #client;
@@ -333,10 +342,12 @@ export class Sandbox {
   }
 
   static async list({ metadata, client, ...connection } = {}) {
-    const used = clientOf(client, connection);
-    const params = Object.fromEntries(Object.entries(metadata ?? {}).map(([name, value]) => [`metadata.${name}`, value]));
-    const { sandboxes = [] } = await used.transport.json("GET", "/sandboxes", { params });
-    return sandboxes.map(sandboxInfo);
+    const { sandboxes } = await page(selected(metadata), client, connection);
+    return sandboxes;
+  }
+
+  static async listPage({ limit = 100, after, metadata, client, ...connection } = {}) {
+    return page({ ...selected(metadata), limit, after }, client, connection);
   }
 
   /** Ends the sandbox with everything in it. Returns `false` if it is gone. */

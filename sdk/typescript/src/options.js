@@ -22,6 +22,7 @@ export const OPTIONS = {
     create: [0, ...SANDBOX, "client", ...CONNECTION, "signal"],
     connect: [1, "client", ...CONNECTION],
     list: [0, "metadata", "client", ...CONNECTION],
+    listPage: [0, "limit", "after", "metadata", "client", ...CONNECTION],
     fork: [0, "count", "name"],
     snapshot: [0, "name"],
     events: [0, "signal"],

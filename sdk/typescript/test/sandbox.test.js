@@ -291,6 +291,8 @@ test("sandboxes are found", async () => {
   try {
     const [info] = await Sandbox.list({ client, metadata: { some_team: "red" } });
     assert.deepEqual([info.name, info.metadata], ["lab", { some_team: "red" }]);
+    const page = await Sandbox.listPage({ client, limit: 1 });
+    assert.deepEqual([page.sandboxes.length, page.next], [1, undefined]);
     assert.equal((await Sandbox.connect("lab", { socket: server.socket })).sandboxId, sandbox.sandboxId);
     await assert.rejects(Sandbox.create({ client, name: "lab" }), Conflict);
     assert.ok((await sandbox.setTimeout(3600)).expiresAt > info.expiresAt);

@@ -115,6 +115,15 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True)
+class SandboxPage:
+    """Sandboxes, the oldest first."""
+
+    sandboxes: List[SandboxInfo]
+    next: Optional[str] = None
+    """`after` of the next page; `None` at the end."""
+
+
+@dataclass(frozen=True)
 class SnapshotInfo:
     """The files of a sandbox, kept on the server's disk. Sizes and limits are bytes."""
 

@@ -11,8 +11,8 @@ use axum::{Extension, Json};
 use ringfence_container::sandboxes::SandboxInfo as ContainerInfo;
 use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, HostPattern, Pids, Scope, Timeout};
 use ringfence_sandbox::{
-    Digest, NewSandbox, OnExpiry, PausedProcesses, Runtime, SandboxFence, SandboxInfo, SandboxLimits,
-    SandboxName, SandboxPackages, Sandboxes, SnapshotInfo,
+    Digest, ListPosition, NewSandbox, OnExpiry, PausedProcesses, Runtime, SandboxFence, SandboxInfo,
+    SandboxLimits, SandboxName, SandboxPackages, Sandboxes, SnapshotInfo,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,7 @@ use super::super::extract::{Client, IdOrName, InSandbox, Params};
 use super::super::recording::{Described, described_as};
 use super::super::route::{Form, Parameter, Place, Route, route};
 use super::super::state::Api;
+use super::super::tenant::Account as Holder;
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 1024 * 1024;
@@ -47,6 +48,25 @@ const METADATA: Parameter = Parameter {
     description: "List those alone that have this value.",
 };
 
+const LIMIT: Parameter = Parameter {
+    place: Place::Query,
+    name: "limit",
+    required: false,
+    form: Form::Number,
+    description: "Most sandboxes to list, 1000 at most; all if it is left out.",
+};
+
+const AFTER: Parameter = Parameter {
+    place: Place::Query,
+    name: "after",
+    required: false,
+    form: Form::Text,
+    description: "List sandboxes behind the last one of a page: `next` of that page. It is good also when that sandbox is gone.",
+};
+
+/// Most sandboxes of a page.
+const MAX_PAGE: usize = 1000;
+
 /// Beginning of the parameters that select by metadata.
 const METADATA_PREFIX: &str = "metadata.";
 
@@ -64,11 +84,11 @@ pub(super) fn routes() -> Vec<Route> {
         route(
             Method::GET,
             "/v1/sandboxes",
-            "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
+            "List the sandboxes, the oldest first, in pages if `limit` is given; `metadata.NAME=VALUE` selects by metadata.",
             vec![Content::json::<SandboxList>()],
             |method| on(method, list),
         )
-        .with_parameters(&[ALL, METADATA]),
+        .with_parameters(&[ALL, METADATA, LIMIT, AFTER]),
         route(
             Method::GET,
             "/v1/sandboxes/{id}",
@@ -210,12 +230,16 @@ struct ListQuery {
     #[serde(default)]
     all: bool,
     user: Option<Scope>,
+    limit: Option<usize>,
+    after: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct SandboxList {
     sandboxes: Vec<ListedSandbox>,
-    /// Containers of templates, in lists of the server's user without metadata, which they have not.
+    /// `after` of the next page; null at the end.
+    next: Option<String>,
+    /// Containers of templates, in lists of the server's user without metadata, which they have not; all with the first page.
     #[serde(skip_serializing_if = "Option::is_none")]
     containers: Option<Vec<ListedContainer>>,
 }
@@ -443,30 +467,51 @@ async fn list(
         let name = name.strip_prefix(METADATA_PREFIX)?.to_owned();
         Some((name, value))
     });
-    let metadata = metadata.collect();
-    let sandboxes = match query.all {
-        true => list_all(&api, &client, &query, &metadata)?,
-        false => {
-            let own = api.sandboxes.list(&client.scope, &metadata).into_iter();
-            own.map(|info| ListedSandbox { info, owner: None }).collect()
-        }
+    let metadata: BTreeMap<String, String> = metadata.collect();
+    let after: Option<ListPosition> = query.after.as_deref().map(str::parse).transpose()?;
+    let has_containers = client.is_owner && metadata.is_empty() && after.is_none();
+    let accounts = owners(&api, &client, &query)?;
+    let scope = (!query.all).then_some(&client.scope);
+    let page = api
+        .sandboxes
+        .page(scope, &metadata, after.as_ref(), page_size(&query)?);
+    let listed = |(user, info): (Scope, SandboxInfo)| {
+        let owner = accounts.as_ref().map(|accounts| SandboxOwner {
+            account: accounts.get(&user).map(|account| account.as_str().to_owned()),
+            user: user.as_str().to_owned(),
+        });
+        ListedSandbox { info, owner }
     };
-    let has_containers = client.is_owner && metadata.is_empty();
-    let containers = has_containers.then(|| list_containers(&api, &client, &query));
     let list = SandboxList {
-        sandboxes,
-        containers,
+        sandboxes: page.sandboxes.into_iter().map(listed).collect(),
+        next: page.next.map(|next| next.to_string()),
+        containers: has_containers.then(|| list_containers(&api, &client, &query)),
     };
     Ok(Json(list).into_response())
 }
 
-/// Lists the sandboxes of all users and keys.
-fn list_all(
+/// Returns the most sandboxes that a page may have.
+fn page_size(query: &ListQuery) -> Result<usize, ApiError> {
+    match query.limit {
+        None => Ok(usize::MAX),
+        Some(limit @ 1..=MAX_PAGE) => Ok(limit),
+        Some(limit) => Err(ApiError::new(
+            Reason::InvalidArguments,
+            format!("`limit` must be from 1 to {MAX_PAGE}, got {limit}"),
+            "leave it out for all sandboxes at once",
+        )),
+    }
+}
+
+/// Returns the accounts of all owners, for a list of the sandboxes of all users and keys; `None` for a list of the client's own.
+fn owners(
     api: &Api,
     client: &Client,
     query: &ListQuery,
-    metadata: &BTreeMap<String, String>,
-) -> Result<Vec<ListedSandbox>, ApiError> {
+) -> Result<Option<BTreeMap<Scope, Holder>>, ApiError> {
+    if !query.all {
+        return Ok(None);
+    }
     if query.user.is_some() {
         return Err(ApiError::new(
             Reason::InvalidArguments,
@@ -481,16 +526,7 @@ fn list_all(
             "leave `all` out",
         ));
     }
-    let accounts = api.keys.accounts()?;
-    let listed = |(user, info): (Scope, SandboxInfo)| {
-        let account = accounts.get(&user).map(|account| account.as_str().to_owned());
-        let user = user.as_str().to_owned();
-        ListedSandbox {
-            info,
-            owner: Some(SandboxOwner { user, account }),
-        }
-    };
-    Ok(api.sandboxes.list_all(metadata).into_iter().map(listed).collect())
+    Ok(Some(api.keys.accounts()?))
 }
 
 /// Lists the containers of templates, of one user or of all.

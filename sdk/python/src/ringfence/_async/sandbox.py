@@ -14,7 +14,7 @@ from .._events import Kept, Texts
 from .._packages import keys_of
 from .._path import segment
 from ..errors import InvalidArguments, NotFound, RingfenceError, ServerGone, ServerUnavailable
-from ..models import Context, Execution, LifeEvent, Result, SandboxInfo, Seconds, SnapshotInfo, build, execution
+from ..models import Context, Execution, LifeEvent, Result, SandboxInfo, SandboxPage, Seconds, SnapshotInfo, build, execution
 from .callbacks import called
 from .client import AsyncClient
 from .commands import AsyncCommands, AsyncPty
@@ -30,6 +30,10 @@ CONNECTION = ("url", "api_key", "socket", "autostart", "plain_http")
 
 MAX_OUTPUT = 8 << 20
 """Characters kept of each stream of code."""
+
+
+def _selected(metadata: Optional[Mapping[str, str]]) -> Dict[str, Any]:
+    return {f"metadata.{name}": value for name, value in (named(metadata, "metadata") or {}).items()}
 
 
 class AsyncContexts:
@@ -193,14 +197,32 @@ class AsyncSandbox(OnlyAsync):  # async
     ) -> List[SandboxInfo]:
         """Lists the sandboxes, the oldest first; `metadata` selects those with these labels."""
         check_known(f"{cls.__name__}.list", connection, ["metadata", "client", *CONNECTION])
-        params = {f"metadata.{name}": value for name, value in (named(metadata, "metadata") or {}).items()}
+        return (await cls._page(_selected(metadata), client, connection)).sandboxes
+
+    @classmethod
+    async def list_page(
+        cls,
+        *,
+        limit: int = 100,
+        after: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        client: Optional[AsyncClient] = None,
+        **connection: Any,
+    ) -> SandboxPage:
+        """Lists a page of the sandboxes, the oldest first: at most `limit`, of 1000. `after` is `next` of the page before."""
+        check_known(f"{cls.__name__}.list_page", connection, ["limit", "after", "metadata", "client", *CONNECTION])
+        params = {**_selected(metadata), "limit": limit, "after": after}
+        return await cls._page(params, client, connection)
+
+    @classmethod
+    async def _page(cls, params: Dict[str, Any], client: Optional[AsyncClient], connection: Dict[str, Any]) -> SandboxPage:
         own = _client_of(client, connection)
         try:
             answer = await own._transport.json("GET", "/sandboxes", params=params)
         finally:
             if client is None:
                 await own.aclose()
-        return [build(SandboxInfo, each) for each in answer.get("sandboxes", [])]
+        return SandboxPage([build(SandboxInfo, each) for each in answer.get("sandboxes", [])], answer.get("next"))
 
     @property
     def sandbox_id(self) -> str:
