@@ -73,6 +73,9 @@ pub struct KeysCreateArgs {
     /// Bytes that its runs and tools may send to hosts and receive from them a day (UTC), such as 1GiB.
     #[arg(long, value_name = "SIZE")]
     pub quota_egress: Option<Bytes>,
+    /// Sandboxes that it may have at a time, those of all keys of its tenant together.
+    #[arg(long, value_name = "COUNT", value_parser = sandboxes)]
+    pub quota_sandboxes: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -81,6 +84,11 @@ pub struct KeysCreateArgs {
 fn gib_seconds(text: &str) -> Result<u64, String> {
     text.parse()
         .map_err(|_| format!("expected a number of GiB-seconds, such as 3600, got `{text}`"))
+}
+
+fn sandboxes(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("expected a number of sandboxes, such as 20, got `{text}`"))
 }
 
 fn runs(text: &str) -> Result<u64, String> {

@@ -13,6 +13,8 @@ pub struct Client {
     pub name: String,
     /// Domain below which it has reached the server and reaches sandboxes, with the port; `None` at an address without names.
     pub domain: Option<String>,
+    /// Sandboxes that it may have at a time, by the quota of its key.
+    pub most_sandboxes: Option<usize>,
 }
 
 /// Resolves when a client's key is revoked or expires; never, if it cannot.

@@ -105,11 +105,16 @@ impl Service {
             .is_ok()
     }
 
-    /// Creates a kernel with a sandbox of its own, and starts its interpreter.
+    /// Creates a kernel with a sandbox of its own, and starts its interpreter. Its owner may have at most so many sandboxes.
     ///
     /// # Errors
     /// If there is no such kind, or the sandbox or the interpreter cannot be made.
-    pub async fn create(&self, scope: &Scope, new: NewKernel) -> Result<Arc<Kernel>, Error> {
+    pub async fn create(
+        &self,
+        scope: &Scope,
+        most: Option<usize>,
+        new: NewKernel,
+    ) -> Result<Arc<Kernel>, Error> {
         let kind = Kind::find(new.name.as_deref());
         let kind = kind.ok_or_else(|| {
             let name = new.name.unwrap_or_default();
@@ -124,6 +129,7 @@ impl Service {
             env: new.env.into_iter().map(variable).collect::<Result<_, _>>()?,
             metadata: BTreeMap::from([("kernel".to_owned(), kind.name.to_owned())]),
             timeout: Some(LIFETIME),
+            most,
             ..NewSandbox::default()
         };
         let sandbox = self.sandboxes.create(scope, sandbox).await?;

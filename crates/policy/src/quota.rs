@@ -1,4 +1,4 @@
-//! Daily quotas of keys.
+//! Quotas of keys.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
-/// The most that a key may use a day (UTC).
+/// The most that a key may use a day (UTC), and have at a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
@@ -22,6 +22,9 @@ pub struct Quota {
     /// Bytes sent to hosts and received from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_bytes: Option<u64>,
+    /// Sandboxes at a time, those of all keys of the tenant together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandboxes: Option<u64>,
 }
 
 /// Processor time, parsed from seconds or a text such as `90s`, `30m` or `48h`.
@@ -72,10 +75,13 @@ impl Quota {
             self.egress_bytes
                 .map(|bytes| format!("{} of egress", Bytes(bytes))),
         ];
-        let limits: Vec<String> = limits.into_iter().flatten().collect();
-        match limits.is_empty() {
+        let daily: Vec<String> = limits.into_iter().flatten().collect();
+        let daily = (!daily.is_empty()).then(|| format!("{} a day", daily.join(", ")));
+        let sandboxes = self.sandboxes.map(|most| format!("{most} sandboxes at a time"));
+        let parts: Vec<String> = daily.into_iter().chain(sandboxes).collect();
+        match parts.is_empty() {
             true => String::new(),
-            false => format!("  {} a day", limits.join(", ")),
+            false => format!("  {}", parts.join(", ")),
         }
     }
 }
@@ -83,6 +89,35 @@ impl Quota {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quota_ends_a_line() {
+        let check = |quota: Quota, expected: &str| assert_eq!(quota.to_text(), expected);
+        let (runs, sandboxes) = (Some(5), Some(2));
+        check(Quota::default(), "");
+        check(
+            Quota {
+                runs,
+                ..Quota::default()
+            },
+            "  5 runs a day",
+        );
+        check(
+            Quota {
+                sandboxes,
+                ..Quota::default()
+            },
+            "  2 sandboxes at a time",
+        );
+        check(
+            Quota {
+                runs,
+                sandboxes,
+                ..Quota::default()
+            },
+            "  5 runs a day, 2 sandboxes at a time",
+        );
+    }
 
     #[test]
     fn processor_time_has_a_unit() {

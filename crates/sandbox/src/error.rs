@@ -28,6 +28,9 @@ pub enum Error {
     /// The limit of sandboxes is reached.
     #[error("the limit of {0} sandboxes is reached")]
     TooMany(usize),
+    /// The owner's quota of sandboxes is used up.
+    #[error("the quota of the key is used up: {0} of {0} sandboxes at a time")]
+    Quota(usize),
     /// The limit of something in a sandbox is reached.
     #[error("the sandbox's limit of {most} {what} is reached")]
     Full { what: &'static str, most: usize },
@@ -216,6 +219,7 @@ impl Error {
             | Self::FileKilled(_)
             | Self::CannotPause(PauseError::Unstoppable) => ErrorKind::Conflict,
             Self::TooMany(_)
+            | Self::Quota(_)
             | Self::Full { .. }
             | Self::FileMemory
             | Self::CopyTooLarge(_)
@@ -268,6 +272,7 @@ impl Error {
             Self::Unknown(_) | Self::Gone { .. } => MISSING_HINT.to_owned(),
             Self::Taken(_) => "choose another name, or use that sandbox".to_owned(),
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
+            Self::Quota(_) => QUOTA_HINT.to_owned(),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
             Self::Paused(name) => {
@@ -337,6 +342,9 @@ impl Error {
 /// A hint for a sandbox that is not there.
 const MISSING_HINT: &str =
     "`ringfence sandbox ls`, or GET /v1/sandboxes, lists those that are there; or create one";
+/// A hint at the quota of sandboxes.
+const QUOTA_HINT: &str =
+    "remove sandboxes that are not needed, wait until one ends, or ask the operator for a larger quota";
 /// A hint for a sandbox that has expired.
 const EXPIRED_HINT: &str = "create it again with more time (`--timeout 4h`, or `timeout` of POST /v1/sandboxes), or give the next one \
      more before its time is up: `ringfence sandbox timeout`, or POST /v1/sandboxes/NAME/timeout";

@@ -55,7 +55,7 @@ pub use registry::{ListPosition, SandboxEnd, SandboxPage, Sandboxes, Unclaimed};
 pub use sandbox::{ContextChoice, MAX_CONNECTIONS, Sandbox};
 pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Tag, Template, new_tags};
 pub use spec::{
-    ImageName, NewSandbox, OnExpiry, PausedProcesses, Resources, Runtime, SandboxFence, SandboxImage,
-    SandboxInfo, SandboxLimits, SandboxState,
+    ImageName, NewCopies, NewSandbox, OnExpiry, PausedProcesses, Resources, Runtime, SandboxFence,
+    SandboxImage, SandboxInfo, SandboxLimits, SandboxState,
 };
 pub use text::TextDecoder;

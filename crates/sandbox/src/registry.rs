@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use super::cell::ConnectedCell;
 use super::error::Error;
 use super::events::{EXPIRED, LifeEvent, LifeEventType, REMOVED, Readers};
-use super::id::{SandboxId, SandboxName};
+use super::id::SandboxId;
 use super::image::ImageStore;
 use super::kept_output::KeptCounters;
 use super::key_hosts::KeyHosts;
@@ -36,7 +36,7 @@ use super::packages::SandboxPackages;
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::SnapshotStore;
-use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxState};
+use super::spec::{NewCopies, NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxState};
 use check::{check, check_base};
 use ended::EndedSandboxes;
 pub use ended::SandboxEnd;
@@ -240,9 +240,13 @@ impl Sandboxes {
         &self,
         scope: &Scope,
         name: &str,
-        count: usize,
-        new_name: Option<SandboxName>,
+        copies: NewCopies,
     ) -> Result<Vec<Arc<Sandbox>>, Error> {
+        let NewCopies {
+            count,
+            name: new_name,
+            most,
+        } = copies;
         if new_name.is_some() && count != 1 {
             return Err(Error::Invalid(
                 "`name` is for one copy: leave it out, or set `count` to 1".to_owned(),
@@ -257,6 +261,7 @@ impl Sandboxes {
         source.check_running()?;
         let new = NewSandbox {
             name: new_name,
+            most,
             snapshot: None,
             egress: lock(&source.egress).clone(),
             ..source.request().clone()

@@ -81,6 +81,29 @@ pub struct NewSandbox {
     pub user: Option<String>,
     /// Image whose files take the place of this machine's. It is not removed before the sandbox ends.
     pub image: Option<Arc<SandboxImage>>,
+    /// Sandboxes that its owner may have at a time, this one included, by the quota of whoever creates it.
+    pub most: Option<usize>,
+}
+
+/// Copies of a sandbox to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewCopies {
+    pub count: usize,
+    /// Unique name of the copy, if it is one.
+    pub name: Option<SandboxName>,
+    /// As of [`NewSandbox::most`].
+    pub most: Option<usize>,
+}
+
+impl NewCopies {
+    /// So many copies without a name or a quota.
+    pub const fn of(count: usize) -> Self {
+        Self {
+            count,
+            name: None,
+            most: None,
+        }
+    }
 }
 
 /// An image that is the root of a sandbox. It is not removed while this exists.

@@ -102,8 +102,11 @@ pub struct ReportedKey {
     pub today: Figures,
     /// Since the key, or the first of the tenant's, was made, or since the file of the usage began anew.
     pub total: Figures,
-    /// The most that it may use a day.
+    /// The most that it may use a day, and have at a time.
     pub quota: Quota,
+    /// Sandboxes that the key, or its tenant, has now.
+    #[serde(default)]
+    pub sandboxes: usize,
 }
 
 impl ReportedKey {
@@ -123,6 +126,7 @@ impl ReportedKey {
                 today,
                 total,
                 quota,
+                sandboxes: 0,
             },
             None => Self {
                 id: FIXED.to_owned(),
@@ -131,7 +135,16 @@ impl ReportedKey {
                 today,
                 total,
                 quota: Quota::default(),
+                sandboxes: 0,
             },
+        }
+    }
+
+    /// Returns the account whose usage it is.
+    pub(crate) fn account(&self) -> Account {
+        match &self.tenant {
+            Some(tenant) => Account::of_tenant(tenant),
+            None => Account::of_client(&self.id),
         }
     }
 
@@ -149,13 +162,17 @@ impl ReportedKey {
             egress_bytes,
         } = self.today;
         let total = &self.total;
+        let sandboxes = match (self.sandboxes, self.quota.sandboxes) {
+            (0, None) => String::new(),
+            (now, most) => format!("  now: {now}{} sandboxes", of(most)),
+        };
         let tenant = self
             .tenant
             .as_ref()
             .map(|tenant| format!("{}: ", tenant.as_str()));
         format!(
             "{}  today: {runs}{} runs, {cpu_seconds:.1}{} s of processor time, {memory_gib_seconds:.1} GiB-s, \
-             {:.1}{} MiB of egress  in all: {} runs, {:.1} s, {:.1} GiB-s, {:.1} MiB  {}{}\n",
+             {:.1}{} MiB of egress  in all: {} runs, {:.1} s, {:.1} GiB-s, {:.1} MiB{sandboxes}  {}{}\n",
             self.id,
             of(self.quota.runs),
             of(self.quota.cpu_seconds),

@@ -9,6 +9,8 @@ export interface Quota {
   memoryGibSeconds?: number;
   /** Bytes sent to hosts and received from them. */
   egressBytes?: number;
+  /** Sandboxes at a time, those of all keys of the tenant together. */
+  sandboxes?: number;
 }
 
 /** A key of the API, without its secret. */
@@ -72,6 +74,8 @@ export interface KeyUsage {
   /** Since the key, or the first of its tenant's, was made, or since the server's records begin. */
   total: UsageFigures;
   quota: Quota;
+  /** Sandboxes that the key, or its tenant, has now. */
+  sandboxes?: number;
 }
 
 /** The usage of the keys that the caller may see. */

@@ -83,6 +83,7 @@ fn create(args: &KeysCreateArgs, store: &KeyStore, context: &Context) -> anyhow:
             runs: args.quota_runs,
             memory_gib_seconds: args.quota_memory,
             egress_bytes: args.quota_egress.map(|size| size.0),
+            sandboxes: args.quota_sandboxes,
         },
     };
     let (key, stored) = store.create(new).map_err(unusable)?;
@@ -159,6 +160,7 @@ fn check(args: &KeysCreateArgs) -> Result<(), Failure> {
         ("--quota-runs", args.quota_runs),
         ("--quota-memory", args.quota_memory),
         ("--quota-egress", egress),
+        ("--quota-sandboxes", args.quota_sandboxes),
     ];
     for (flag, quota) in quotas {
         if quota == Some(0) {

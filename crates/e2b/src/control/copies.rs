@@ -5,7 +5,7 @@ use axum::extract::{Query, Request};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
-use ringfence_sandbox::{PausedProcesses, SandboxState, SnapshotInfo};
+use ringfence_sandbox::{NewCopies, PausedProcesses, SandboxState, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -173,10 +173,11 @@ pub(super) async fn fork(
     let ForkRequest { timeout, count } = body::json(request).await?;
     let timeout = create::timeout(timeout.unwrap_or(LIFETIME))?;
     let known = service.know(client, &sandbox, Settings::default())?;
-    let made = service
-        .sandboxes
-        .fork(&client.scope, id, count.unwrap_or(1), None)
-        .await?;
+    let copies = NewCopies {
+        most: client.most_sandboxes,
+        ..NewCopies::of(count.unwrap_or(1))
+    };
+    let made = service.sandboxes.fork(&client.scope, id, copies).await?;
     let mut forks = Vec::new();
     for fork in made {
         life::set(service, client, fork.id().as_str(), timeout)?;

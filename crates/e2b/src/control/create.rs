@@ -95,6 +95,7 @@ pub(super) async fn create(
     };
     let new = NewSandbox {
         ports: sockets == Sockets::Some,
+        most: client.most_sandboxes,
         ..asked.checked(version, snapshot, service.sandboxes.key_hosts())?
     };
     let sandbox = service.sandboxes.create(&client.scope, new).await?;

@@ -251,6 +251,10 @@ impl Build {
     async fn carry_out(&self, key_end: KeyEnd) -> Result<(), Failure> {
         let scope = &self.client.scope;
         let (new, defaults) = self.sandbox();
+        let new = NewSandbox {
+            most: self.client.most_sandboxes,
+            ..new
+        };
         let sandbox = self.sandboxes.create(scope, new).await?;
         let built = tokio::select! {
             built = self.build(&sandbox, defaults) => built,

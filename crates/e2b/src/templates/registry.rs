@@ -331,6 +331,7 @@ mod tests {
                 scope: owner.parse().unwrap(),
                 name: owner.to_owned(),
                 domain: None,
+                most_sandboxes: None,
             };
             let name = "t".parse().unwrap();
             let template = Template::new(client, id.clone(), name, id.to_string(), SandboxLimits::default());

@@ -66,11 +66,12 @@ impl<'a> Reserved<'a> {
         {
             return Err(Error::Taken(name.clone()));
         }
-        let own = registry
-            .all
-            .values()
-            .filter(|entry| entry.scope == *scope)
-            .count();
+        let own = registry.count(scope);
+        if let Some(most) = new.most
+            && own >= most
+        {
+            return Err(Error::Quota(most));
+        }
         let containers = registry
             .all
             .values()

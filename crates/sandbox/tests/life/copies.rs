@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringfence_exec::local::Fence;
 use ringfence_policy::{Bytes, Scope};
 use ringfence_sandbox::{
-    Error, ErrorKind, NewSandbox, PausedProcesses, Sandbox, SandboxLimits, SandboxName, Sandboxes,
+    Error, ErrorKind, NewCopies, NewSandbox, PausedProcesses, Sandbox, SandboxLimits, SandboxName, Sandboxes,
     SnapshotInfo, SnapshotStore,
 };
 
@@ -75,7 +75,11 @@ fn a_fork_has_the_files_and_nothing_that_runs() {
         )
         .await;
         let background = base.start(line("exec sleep 7654")).await.unwrap();
-        let forks = server.sandboxes.fork(scope, "base", 3, None).await.unwrap();
+        let forks = server
+            .sandboxes
+            .fork(scope, "base", NewCopies::of(3))
+            .await
+            .unwrap();
         assert_eq!(forks.len(), 3);
         let expected = say(&base, SHOW).await;
         assert!(expected.contains("same f 644 4"), "{expected}");
@@ -97,13 +101,17 @@ fn a_fork_has_the_files_and_nothing_that_runs() {
         for count in [0, 17] {
             let error = server
                 .sandboxes
-                .fork(scope, "base", count, None)
+                .fork(scope, "base", NewCopies::of(count))
                 .await
                 .unwrap_err();
             assert!(matches!(error, Error::Invalid(_)), "{error}");
         }
         if base.pause(PausedProcesses::Kept).await.is_ok() {
-            let error = server.sandboxes.fork(scope, "base", 1, None).await.unwrap_err();
+            let error = server
+                .sandboxes
+                .fork(scope, "base", NewCopies::of(1))
+                .await
+                .unwrap_err();
             assert!(matches!(error, Error::Paused(_)), "{error}");
             let error = snapshot(&server, &base).await.unwrap_err();
             assert!(matches!(error, Error::Paused(_)), "{error}");
@@ -177,7 +185,7 @@ fn a_scope_has_its_own_copies_alone() {
             server.sandboxes.create(&ann, new).await.map(drop).unwrap_err(),
             server
                 .sandboxes
-                .fork(&ann, source, 1, None)
+                .fork(&ann, source, NewCopies::of(1))
                 .await
                 .map(drop)
                 .unwrap_err(),
@@ -237,7 +245,7 @@ fn a_copy_has_bounds_and_leaves_nothing() {
         let id = base.id().as_str();
         let error = server
             .sandboxes
-            .fork(&server.scope, id, 2, None)
+            .fork(&server.scope, id, NewCopies::of(2))
             .await
             .unwrap_err();
         assert!(

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_sandbox::{Error, NewSandbox, Runtime, Unclaimed};
+use ringfence_sandbox::{Error, NewCopies, NewSandbox, Runtime, Unclaimed};
 
 use crate::support::{Test, everywhere, line, run, say, with_server};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_scope_sees_its_own_alone", a_scope_sees_its_own_alone),
+    (
+        "a_quota_of_sandboxes_holds_at_once_and_is_given_back",
+        a_quota_of_sandboxes_holds_at_once_and_is_given_back,
+    ),
     (
         "a_creation_that_is_broken_off_leaves_nothing",
         a_creation_that_is_broken_off_leaves_nothing,
@@ -58,6 +62,65 @@ fn a_scope_sees_its_own_alone() {
         };
         let refused = server.sandboxes.create(&ann, container).await.unwrap_err();
         assert!(matches!(refused, Error::NotSupported { .. }), "{refused}");
+    });
+}
+
+fn a_quota_of_sandboxes_holds_at_once_and_is_given_back() {
+    with_server(async |server| {
+        let (sandboxes, scope) = (&server.sandboxes, &server.scope);
+        let new = || NewSandbox {
+            most: Some(2),
+            ..NewSandbox::default()
+        };
+        let exceeded = |error: &Error| matches!(error, Error::Quota(2));
+        let (one, two, three) = tokio::join!(
+            sandboxes.create(scope, new()),
+            sandboxes.create(scope, new()),
+            sandboxes.create(scope, new())
+        );
+        let (made, refused): (Vec<_>, Vec<_>) = [one, two, three].into_iter().partition(Result::is_ok);
+        assert_eq!((made.len(), refused.len()), (2, 1));
+        assert!(
+            refused
+                .iter()
+                .flat_map(|refused| refused.as_ref().err())
+                .all(exceeded)
+        );
+        // Another owner has a quota of its own.
+        sandboxes.create(&"ann".parse().unwrap(), new()).await.unwrap();
+        let made: Vec<_> = made.into_iter().map(Result::unwrap).collect();
+        let (gone, kept) = (made[0].id().as_str(), made[1].id().as_str());
+        sandboxes.remove(scope, gone).await.unwrap();
+        let copies = |count| NewCopies {
+            most: Some(2),
+            ..NewCopies::of(count)
+        };
+        let forked = sandboxes.fork(scope, kept, copies(2)).await.unwrap_err();
+        assert!(exceeded(&forked), "{forked}");
+        let last = sandboxes.get(scope, kept).unwrap();
+        while sandboxes.count(scope) > 1 {
+            tokio::task::yield_now().await;
+        }
+        sandboxes.fork(scope, kept, copies(1)).await.unwrap();
+        // The expiry of one gives its place back, too.
+        let waiting = last.start(line("sleep 1000")).await.unwrap();
+        let soon = Timeout::try_from(0.1).unwrap();
+        sandboxes.set_timeout(scope, kept, soon).unwrap();
+        waiting.output.wait().await;
+        sandboxes.create(scope, new()).await.unwrap();
+        // A quota is that of whoever asks.
+        sandboxes.create(scope, NewSandbox::default()).await.unwrap();
+        let page = sandboxes.page(Some(scope), &BTreeMap::new(), None, 2);
+        let next = page.next.unwrap();
+        let ids = |page: Vec<(Scope, ringfence_sandbox::SandboxInfo)>| -> Vec<String> {
+            page.into_iter().map(|(_, info)| info.id.to_string()).collect()
+        };
+        let first = ids(page.sandboxes);
+        // A sandbox that is gone is a place all the same.
+        sandboxes.remove(scope, &first[1]).await.unwrap();
+        let rest = sandboxes.page(Some(scope), &BTreeMap::new(), Some(&next), 2);
+        assert!(rest.next.is_none() && rest.sandboxes.len() == 1);
+        assert!(!first.contains(&ids(rest.sandboxes)[0]));
     });
 }
 

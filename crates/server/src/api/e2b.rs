@@ -225,6 +225,7 @@ fn holder(door: &Door, grant: &Grant, headers: &HeaderMap) -> Result<Client, Err
         scope: scope.map_err(|error| Error::internal(error.message().to_owned()))?,
         name: grant.client.clone(),
         domain: door.domain(headers),
+        most_sandboxes: grant.allowance.most_sandboxes(),
     })
 }
 

@@ -66,6 +66,8 @@ pub(super) struct Client {
     pub(super) scope: Scope,
     /// Set for the server's own user.
     pub(super) is_owner: bool,
+    /// Sandboxes that it may have at a time, by the quota of its key.
+    pub(super) most_sandboxes: Option<usize>,
 }
 
 impl FromRequestParts<Arc<Api>> for Client {
@@ -78,6 +80,7 @@ impl FromRequestParts<Arc<Api>> for Client {
         Ok(Self {
             scope: owner.scope(grant)?,
             is_owner: grant.is_owner(),
+            most_sandboxes: grant.allowance.most_sandboxes(),
         })
     }
 }

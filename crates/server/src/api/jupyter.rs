@@ -193,7 +193,10 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
         Some(0) => NewKernel::default(),
         _ => body::json(request).await?,
     };
-    let kernel = api.jupyter.create(&client.scope, new).await?;
+    let kernel = api
+        .jupyter
+        .create(&client.scope, client.most_sandboxes, new)
+        .await?;
     let info = kernel.info();
     let described = Extension(Described(json!({"kernel": info.id, "name": info.name})));
     let place = format!("/jupyter/api/kernels/{}", info.id);

@@ -73,7 +73,7 @@ impl Account {
     }
 
     /// Returns the account of a tenant.
-    pub(super) fn of_tenant(tenant: &Tenant) -> Self {
+    pub(crate) fn of_tenant(tenant: &Tenant) -> Self {
         // No id of a key has a colon.
         Self(format!("tenant:{}", tenant.as_str()))
     }
@@ -102,6 +102,12 @@ impl Allowance {
             account: Account::of_client(client),
             quota: Quota::default(),
         }
+    }
+
+    /// Returns the number of sandboxes that the account may have at a time.
+    pub(super) fn most_sandboxes(&self) -> Option<usize> {
+        let most = self.quota.sandboxes?;
+        Some(usize::try_from(most).unwrap_or(usize::MAX))
     }
 }
 

@@ -23,7 +23,7 @@ use super::rights::Right;
 use super::route::{Needs, Route};
 use super::state::Api;
 use super::stream;
-use super::tenant::{Allowance, OWNER};
+use super::tenant::{Allowance, OWNER, scope_of};
 use crate::usage::{self, Exceeded, Figures, UsageError, UsageReport};
 
 /// Maximum age of a measurement of sandboxes before it is repeated for a request: each reads several files of every sandbox,
@@ -53,13 +53,17 @@ async fn show(
 ) -> Result<Response, ApiError> {
     api.measure_if_old();
     let only = (!grant.has(Right::Admin)).then_some(grant.client.as_str());
-    let report = api.usage.report(only).map_err(|error| {
+    let mut report = api.usage.report(only).map_err(|error| {
         ApiError::new(
             Reason::Internal,
             format!("cannot use the stored keys: {error}"),
             "check the directory `api-keys` in the state directory",
         )
     })?;
+    for key in &mut report.keys {
+        let account = key.account();
+        key.sandboxes = scope_of(&account).map_or(0, |scope| api.sandboxes.count(&scope));
+    }
     Ok(Json(report).into_response())
 }
 

@@ -100,6 +100,7 @@ fn a_quota_holds_for_a_day() {
         runs: Some(2),
         memory_gib_seconds: Some(3),
         egress_bytes: Some(1000),
+        sandboxes: None,
     };
     let id = account(dir.path());
     usage.begin(&id, &quota).unwrap();

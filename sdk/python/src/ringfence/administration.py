@@ -11,7 +11,7 @@ from .models import build
 
 @dataclass(frozen=True)
 class Quota:
-    """The most that a key may use a day (UTC). `None` is no limit."""
+    """The most that a key may use a day (UTC), and have at a time. `None` is no limit."""
 
     cpu_seconds: Optional[int] = None
     """Processor time, in seconds."""
@@ -20,6 +20,8 @@ class Quota:
     """Bytes sent to hosts and received from them."""
     memory_gib_seconds: Optional[int] = None
     """Memory times the duration of its use, in GiB-seconds."""
+    sandboxes: Optional[int] = None
+    """Sandboxes at a time, those of all keys of the tenant together."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class KeyUsage:
     name: Optional[str] = None
     """Its purpose, in the operator's words; `None` for the key of the server's environment."""
     tenant: Optional[str] = None
+    sandboxes: int = 0
+    """Sandboxes that the key, or its tenant, has now."""
 
 
 @dataclass(frozen=True)

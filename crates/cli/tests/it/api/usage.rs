@@ -366,6 +366,54 @@ fn bytes_to_and_from_hosts_are_counted_and_have_a_quota() {
 }
 
 #[test]
+fn sandboxes_at_a_time_have_a_quota() {
+    let world = world();
+    let options = ["--tenant", "team", "--quota-sandboxes", "2"];
+    let (limited, free) = (
+        Holder::new(&world, &options),
+        Holder::new(&world, &["--tenant", "team"]),
+    );
+    let made = free.ok("POST /v1/sandboxes", &json!({"name": "one"}));
+    assert_eq!(limited.ask("POST /jupyter/api/kernels", &json!({})).status, 201);
+    let doors = [
+        ("POST /v1/sandboxes", json!({})),
+        ("POST /v1/sandboxes/one/fork", json!({})),
+        ("POST /jupyter/api/kernels", json!({})),
+    ];
+    for (line, body) in &doors {
+        let refused = limited.ask(line, body);
+        refused.refused(429, "limit_exceeded");
+        assert!(
+            refused.body.contains("2 of 2 sandboxes at a time"),
+            "{line}: {refused:?}"
+        );
+    }
+    assert_eq!(limited.usage()["sandboxes"], 2);
+    assert!(shown(&world, &[]).contains("now: 2 of 2 sandboxes"));
+    let listed = world.dir.run(["keys", "ls"]);
+    assert!(listed.ok().contains("  2 sandboxes at a time"), "{listed:?}");
+    let page = limited.ok("GET /v1/sandboxes?limit=1", &json!({}));
+    assert_eq!(page["sandboxes"][0]["id"], made["id"]);
+    let next = format!(
+        "GET /v1/sandboxes?limit=1&after={}",
+        page["next"].as_str().unwrap()
+    );
+    let id = made["id"].as_str().unwrap();
+    limited.ok(&format!("DELETE /v1/sandboxes/{id}"), &json!({}));
+    // Its place in the list is that of a sandbox which is gone.
+    let last = limited.ok(&next, &json!({}));
+    assert_eq!(
+        (last["sandboxes"].as_array().unwrap().len(), &last["next"]),
+        (1, &Value::Null)
+    );
+    limited
+        .ask("GET /v1/sandboxes?after=x", &json!({}))
+        .refused(422, "invalid_arguments");
+    limited.ok("POST /v1/sandboxes", &json!({}));
+    world.close();
+}
+
+#[test]
 fn a_quota_that_is_none_is_refused() {
     let world = World::before_engine();
     for options in [
@@ -378,6 +426,7 @@ fn a_quota_that_is_none_is_refused() {
         ["--quota-memory", "0"],
         ["--quota-egress", "much"],
         ["--quota-egress", "0"],
+        ["--quota-sandboxes", "0"],
     ] {
         let output = world.dir.run([&["keys", "create", "x"], &options[..]].concat());
         assert_eq!(output.status, 2, "{options:?}: {output:?}");

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use ringfence_sandbox::{SandboxInfo, SandboxName, SnapshotInfo};
+use ringfence_sandbox::{NewCopies, SandboxInfo, SandboxName, SnapshotInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -107,7 +107,12 @@ async fn fork(
     let Fork { count, name } = body::json(request).await?;
     let count = count.unwrap_or(1);
     let described = json!({ "count": count, "name": name });
-    let made = api.sandboxes.fork(&client.scope, &id, count, name).await?;
+    let copies = NewCopies {
+        count,
+        name,
+        most: client.most_sandboxes,
+    };
+    let made = api.sandboxes.fork(&client.scope, &id, copies).await?;
     let sandboxes: Vec<SandboxInfo> = made.iter().map(|sandbox| sandbox.info()).collect();
     let ids: Vec<&str> = sandboxes.iter().map(|info| info.id.as_str()).collect();
     let described = described_as(&described, "ids", &ids.join(" "));

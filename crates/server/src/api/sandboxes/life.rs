@@ -395,6 +395,7 @@ impl CreateSandbox {
             directory: None,
             user: snapshot.and_then(|snapshot| snapshot.user.clone()),
             image: None,
+            most: client.most_sandboxes,
         })
     }
 }
