@@ -7,7 +7,9 @@ use ringfence_container::endpoint::Address;
 use ringfence_container::init;
 use ringfence_container::init::Interpreter;
 use ringfence_container::runtime::Id;
-use ringfence_container::spec::{Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User};
+use ringfence_container::spec::{
+    Binds, Filter, Init, Log, Name, OciRuntime, ProcessLimit, Resources, Spec, Stdin, User,
+};
 use ringfence_container::warm::{self, Warm};
 use ringfence_container::{ContainerRuntime, ContainerSupervisor, Containers, NewContainer};
 use ringfence_exec::local::Connection;
@@ -90,6 +92,7 @@ impl Dock {
                 pids: limits.pids,
                 disk: limits.disk,
             },
+            process_limit: ProcessLimit::User,
             network: NetworkMode::None,
             filter: Filter::named("standard")?,
             binds: Binds::default(),

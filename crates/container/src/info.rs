@@ -5,7 +5,7 @@ use ringfence_policy::{EngineKind, ResourceLimits};
 use super::Error;
 use super::answers::{EngineInfo, Versions};
 use super::endpoint::{API_VERSION, ApiVersion};
-use super::spec::OciRuntime;
+use super::spec::{OciRuntime, ProcessLimit};
 
 /// Capabilities of a container engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,14 @@ impl Info {
                 wanted: name,
                 known,
             }),
+        }
+    }
+
+    /// Returns the bound that processes need beside that of the control group.
+    pub(super) fn process_limit(&self) -> ProcessLimit {
+        match self.unlimited.contains(&PROCESSES) {
+            true => ProcessLimit::User,
+            false => ProcessLimit::Container,
         }
     }
 
@@ -181,6 +189,8 @@ mod tests {
             );
             assert_eq!(held.pids.is_none(), unlimited.contains(&PROCESSES), "{words}");
             assert_eq!(held.cpus.is_none(), unlimited.contains(&PROCESSOR), "{words}");
+            let of_the_user = info.process_limit() == ProcessLimit::User;
+            assert_eq!(of_the_user, unlimited.contains(&PROCESSES), "{words}");
         };
         let all = r#""MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true"#;
         let every = ["memory", "processes", "processor time"];

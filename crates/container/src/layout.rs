@@ -15,7 +15,7 @@ use super::outputs;
 use super::pool_key::{Output, PoolKey};
 use super::run_error::RunError;
 use super::settings::Settings;
-use super::spec::{Bind, BindError, Binds, Image, Init, Log, Name, Spec, Stdin, User};
+use super::spec::{Bind, BindError, Binds, Image, Init, Log, Name, ProcessLimit, Spec, Stdin, User};
 
 /// Environment of every program.
 const FIXED: &[(&str, &str)] = &[
@@ -151,6 +151,7 @@ impl Layout {
             directory: program.directory,
             user: frame.user,
             resources: frame.resources,
+            process_limit: ProcessLimit::User,
             network: frame.network,
             filter: frame.filter.clone(),
             binds: self.binds(settings, frame, storage)?,

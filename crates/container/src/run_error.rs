@@ -190,6 +190,7 @@ impl RunError {
             | Self::ReachUnder(_) => R::Invalid,
             Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
             Self::NotRun(NotRun::TooLong) => R::Invalid,
+            Self::NotRun(error) if error.is_without_room() => R::Busy,
             Self::ProgramMissing { .. } | Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
             Self::NotRun(NotRun::InitLost(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,
@@ -212,5 +213,23 @@ impl From<RunError> for backend::Error {
             hint: error.hint(),
             message: error.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_processes_is_no_lack_of_a_program() {
+        let check = |errno: rustix::io::Errno, expected: backend::Reason| {
+            let error = RunError::from(NotRun::NotStarted {
+                step: "fork a supervisor".to_owned(),
+                errno: errno.raw_os_error(),
+            });
+            assert_eq!(error.reason(), expected, "{error}");
+        };
+        check(rustix::io::Errno::AGAIN, backend::Reason::Busy);
+        check(rustix::io::Errno::NOENT, backend::Reason::NotFound);
     }
 }

@@ -23,8 +23,9 @@ use super::error::ApiCall;
 use super::filters::Filters;
 use super::info::{self, Info};
 pub use super::inspected::{Id, Inspected, Listed, Status, Version};
+use super::spec::lower::MAX_PROCESSES;
 use super::spec::name::PREFIX;
-use super::spec::{Image, Name, Spec, Volume};
+use super::spec::{Image, Name, ProcessLimit, Spec, Volume};
 use super::wire::Wire;
 
 /// Timeout of queries.
@@ -39,6 +40,25 @@ const MAX_IMAGE_VOLUMES: usize = 16;
 
 /// Polling interval.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Returns the process that serves a socket.
+fn serving(socket: &Path) -> Option<String> {
+    let stream = UnixStream::connect(socket).ok()?;
+    let peer = socket_peercred(&stream).ok()?;
+    Some(peer.pid.as_raw_nonzero().to_string())
+}
+
+/// Returns the hard limit of processes of a process's user (RLIMIT_NPROC); -1 if there is none.
+fn max_processes(process: &str) -> Option<i64> {
+    let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max processes"))?;
+    match line.split_whitespace().nth(1)? {
+        "unlimited" => Some(-1),
+        hard => hard.parse().ok(),
+    }
+}
 
 /// A connection to a container engine.
 #[derive(Debug, Clone)]
@@ -170,12 +190,26 @@ impl ContainerRuntime {
             return false;
         };
         let namespace = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok();
-        let peer = UnixStream::connect(path).ok();
-        let peer = peer.and_then(|stream| socket_peercred(&stream).ok());
-        let theirs = peer.and_then(|peer| namespace(&peer.pid.as_raw_nonzero().to_string()));
+        let theirs = serving(path).and_then(|peer| namespace(&peer));
         theirs
             .zip(namespace("self"))
             .is_some_and(|(theirs, ours)| theirs.ino() == ours.ino())
+    }
+
+    /// Returns the limit of processes of one user in all containers together; `None` for the engine's own.
+    fn processes_of_user(&self, limit: ProcessLimit) -> Option<i64> {
+        match (limit, self.engine_kind) {
+            (ProcessLimit::User, _) => Some(MAX_PROCESSES),
+            (ProcessLimit::Container, EngineKind::Docker) => None,
+            // Podman would set one for which it may lack the permission. Its process may keep the one that it has.
+            (ProcessLimit::Container, EngineKind::Podman) => {
+                let own = match &self.address {
+                    Address::Unix(path) => serving(path).and_then(|process| max_processes(&process)),
+                    Address::Loopback(_) => None,
+                };
+                Some(own.unwrap_or(MAX_PROCESSES))
+            }
+        }
     }
 
     /// Creates a container.
@@ -190,7 +224,8 @@ impl ContainerRuntime {
             .filters
             .place(&spec.filter)
             .map_err(|why| Error::Files { why: why.to_string() })?;
-        let making = self.docker.create_container(Some(options), spec.body(&filter));
+        let body = spec.body(&filter, self.processes_of_user(spec.process_limit));
+        let making = self.docker.create_container(Some(options), body);
         let made = within(SLOW, call, making).await;
         let made = made.map_err(|error| match error {
             // Of the two names in the request, only the image's can be missing.

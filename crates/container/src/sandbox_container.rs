@@ -16,7 +16,7 @@ use super::backend::Containers;
 use super::guest_paths::{OUTPUT, WORKSPACE};
 use super::init::{Greeting, InitClient, Interpreter};
 use super::run_error::RunError;
-use super::spec::{Binds, Filter, Init, Log, Name, Resources, Spec, Stdin};
+use super::spec::{Binds, Filter, Init, Log, Name, ProcessLimit, Resources, Spec, Stdin};
 use super::supervisor::{Container, ContainerSupervisor};
 use super::task::NewContainer;
 use super::warm::{self, Warm};
@@ -133,6 +133,7 @@ impl Containers {
             directory: WORKSPACE.to_owned(),
             user: mounts::user(settings, supervisor),
             resources,
+            process_limit: ProcessLimit::User,
             network,
             filter: Filter::named(filter).map_err(RunError::Filter)?,
             binds: Binds::default(),

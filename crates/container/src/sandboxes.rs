@@ -26,7 +26,9 @@ use super::layout;
 use super::mounts;
 use super::run_error::RunError;
 use super::spec::name::PREFIX;
-use super::spec::{Binds, Filter, Image, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, Volume};
+use super::spec::{
+    Binds, Filter, Image, Init, Log, Name, OciRuntime, ProcessLimit, Resources, Spec, Stdin, Volume,
+};
 use super::state::State;
 use super::streams::RunResult;
 use super::supervisor::{Container, ContainerSupervisor};
@@ -161,6 +163,7 @@ impl Sandboxes {
             directory: "/tmp".to_owned(),
             user: mounts::user(self.containers.settings(), supervisor),
             resources,
+            process_limit: ProcessLimit::User,
             network: NetworkMode::None,
             filter: Filter::named(&new.filter).map_err(RunError::Filter)?,
             binds: Binds::default(),

@@ -39,6 +39,8 @@ pub struct Spec {
     pub user: User,
     /// Resource limits.
     pub resources: Resources,
+    /// The bound of its processes beside the control group's.
+    pub process_limit: ProcessLimit,
     /// Network mode.
     pub network: NetworkMode,
     /// Seccomp filter.
@@ -129,6 +131,18 @@ impl Resources {
     pub fn volume(&self) -> Bytes {
         self.disk.min(Bytes(self.memory.0 / 2))
     }
+}
+
+/// The bound of a container's processes beside `pids`, which a control group enforces if the engine can.
+///
+/// The kernel counts RLIMIT_NPROC for a user of the host, and guests of a rootful engine are one: what is enough for one
+/// container lets a few others starve it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessLimit {
+    /// One for the containers of the user together: no control group bounds the container.
+    User,
+    /// None but the engine's own: a control group bounds the container.
+    Container,
 }
 
 /// The OCI runtime that runs a container.

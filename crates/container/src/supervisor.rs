@@ -96,6 +96,7 @@ impl ContainerSupervisor {
     ) -> Result<(Container, Option<Attached>), Error> {
         new_container.spec.oci_runtime = self.oci_runtime(new_container.spec.oci_runtime)?;
         new_container.spec.is_filtered()?;
+        new_container.spec.process_limit = self.info.process_limit();
         self.bound_volumes(&mut new_container.spec).await?;
         new_container.spec.has_places().map_err(Error::Place)?;
         let name = new_container.spec.name.clone();

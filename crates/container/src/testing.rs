@@ -7,7 +7,9 @@ use ringfence_exec::owner::Owner;
 use ringfence_exec::trust::Ledger;
 use ringfence_policy::{Bytes, Cpus, EngineKind, NetworkMode, Pids};
 
-use super::spec::{Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User, Volume};
+use super::spec::{
+    Binds, Filter, Init, Log, Name, OciRuntime, ProcessLimit, Resources, Spec, Stdin, User, Volume,
+};
 use super::{ContainerRuntime, Surroundings};
 
 /// The image that `cargo xtask setup` builds.
@@ -28,6 +30,7 @@ pub(super) fn spec(command: &[&str]) -> Spec {
             pids: Pids::DEFAULT,
             disk: Bytes::mib(16),
         },
+        process_limit: ProcessLimit::User,
         network: NetworkMode::None,
         filter: Filter::named(FILTER).unwrap(),
         binds: Binds::default(),

@@ -16,7 +16,7 @@ fn create(body: &Value) -> Result<(), Refusal> {
 /// Returns the create request of a default specification.
 fn good() -> Value {
     let spec = spec(&["true"]);
-    serde_json::to_value(spec.body(spec.filter.document())).unwrap()
+    serde_json::to_value(spec.body(spec.filter.document(), Some(4096))).unwrap()
 }
 
 /// Asserts that the request is rejected after `change`, with a message that contains `what`.
@@ -292,7 +292,7 @@ fn volumes_lie_in_memory_and_have_a_size() {
     );
     let mut spec = spec(&["true"]);
     spec.volumes = vec![crate::testing::volume()];
-    let body = serde_json::to_value(spec.body(spec.filter.document())).unwrap();
+    let body = serde_json::to_value(spec.body(spec.filter.document(), Some(4096))).unwrap();
     assert_eq!(create(&body), Ok(()));
 }
 

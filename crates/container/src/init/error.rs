@@ -3,6 +3,7 @@
 use ringfence_jail::init::frames::{BECOME_USER, ENTER_DIRECTORY, LOOK_UP_USER, START_PROGRAM, VERSION};
 
 const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
+const EAGAIN: i32 = rustix::io::Errno::AGAIN.raw_os_error();
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 const ENOEXEC: i32 = rustix::io::Errno::NOEXEC.raw_os_error();
@@ -87,6 +88,11 @@ impl NotRun {
         matches!(self, Self::NotStarted { step, errno: EINVAL } if step == BECOME_USER)
     }
 
+    /// Returns `true` if the container had no room for another process.
+    pub fn is_without_room(&self) -> bool {
+        matches!(self, Self::NotStarted { errno: EAGAIN, .. })
+    }
+
     /// Returns `true` if the program itself was refused.
     fn is_program(&self) -> bool {
         matches!(self, Self::NotStarted { step, .. } if step == START_PROGRAM)
@@ -97,6 +103,9 @@ impl NotRun {
         match self {
             Self::Busy => "wait until some have ended",
             Self::TooLong => "pass long data as a file or on standard input",
+            Self::NotStarted { errno: EAGAIN, .. } => {
+                "end other processes of the container or of its user, or raise the limit of its processes"
+            }
             Self::NotStarted { errno: EACCES, .. } if self.is_program() => {
                 "make the file executable (`chmod +x FILE`), or run it by its interpreter, as in `sh FILE`"
             }

@@ -16,7 +16,7 @@ use crate::layout::Storage;
 use crate::outputs::OpenOutput;
 use crate::run_error::RunError;
 use crate::settings::Settings;
-use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Resources, Spec, Stdin};
+use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, ProcessLimit, Resources, Spec, Stdin};
 use crate::supervisor::{Container, ContainerSupervisor};
 use crate::task::NewContainer;
 use crate::warm::{self, Warm};
@@ -195,6 +195,7 @@ impl Maker<'_> {
             directory: WORKSPACE.to_owned(),
             user,
             resources,
+            process_limit: ProcessLimit::User,
             network,
             filter: Filter::named(filter).map_err(RunError::Filter)?,
             binds,

@@ -19,10 +19,9 @@ const SCOPE_LABEL: &str = "ringfence.scope";
 
 /// Limit of open files per process.
 const MAX_FILES: i64 = 512;
-/// Limit of processes of the same user in all containers together (RLIMIT_NPROC): far above the limit of a
-/// single container, which its control group enforces. Without it, Podman sets one for which it may lack the
-/// permission.
-const MAX_PROCESSES: i64 = 4096;
+/// Limit of processes of the same user in all containers together (RLIMIT_NPROC), where no control group limits those of a
+/// single one.
+pub(crate) const MAX_PROCESSES: i64 = 4096;
 /// Limit of queued signals and POSIX timers of the same user in all containers together.
 const MAX_PENDING_SIGNALS: i64 = 256;
 /// Limit of locked memory per process, in bytes.
@@ -41,8 +40,9 @@ pub(crate) fn labels(owner: &Owner, scope: &str) -> HashMap<String, String> {
 }
 
 impl Spec {
-    /// Returns the create request; `filter` is the engine's reference to the seccomp filter.
-    pub(crate) fn body(&self, filter: &str) -> ContainerCreateBody {
+    /// Returns the create request; `filter` is the engine's reference to the seccomp filter, `of_user` the limit of
+    /// processes of its user in all containers, which is the engine's if `None`.
+    pub(crate) fn body(&self, filter: &str, of_user: Option<i64>) -> ContainerCreateBody {
         let attached = self.stdin == Stdin::Attached;
         ContainerCreateBody {
             image: Some(self.image.to_string()),
@@ -65,12 +65,12 @@ impl Spec {
             open_stdin: Some(attached),
             stdin_once: Some(attached),
             healthcheck: Some(no_healthcheck()),
-            host_config: Some(self.host_config(filter)),
+            host_config: Some(self.host_config(filter, of_user)),
             ..ContainerCreateBody::default()
         }
     }
 
-    fn host_config(&self, filter: &str) -> HostConfig {
+    fn host_config(&self, filter: &str, of_user: Option<i64>) -> HostConfig {
         let memory = number(self.resources.memory.0);
         HostConfig {
             cap_drop: Some(vec!["ALL".to_owned()]),
@@ -86,7 +86,7 @@ impl Spec {
             shm_size: Some(number(self.resources.disk.0)),
             log_config: Some(self.log_config()),
             init: Some(self.init == Init::Engine && self.filter.lets_fork()),
-            ulimits: Some(ulimits()),
+            ulimits: Some(ulimits(of_user)),
             tmpfs: Some(HashMap::from([("/tmp".to_owned(), self.tmp_options())])),
             mounts: Some(self.mounts()),
             oom_score_adj: Some(OOM_SCORE),
@@ -180,22 +180,24 @@ fn no_healthcheck() -> HealthConfig {
     }
 }
 
-fn ulimits() -> Vec<ResourcesUlimits> {
+fn ulimits(of_user: Option<i64>) -> Vec<ResourcesUlimits> {
     let limits = [
         ("nofile", MAX_FILES),
-        ("nproc", MAX_PROCESSES),
         ("core", 0),
         ("sigpending", MAX_PENDING_SIGNALS),
         ("memlock", MAX_LOCKED),
         ("msgqueue", 0),
     ];
+    let of_user = of_user.map(|limit| ("nproc", limit));
     limits
+        .into_iter()
+        .chain(of_user)
         .map(|(name, limit)| ResourcesUlimits {
             name: Some(name.to_owned()),
             soft: Some(limit),
             hard: Some(limit),
         })
-        .into()
+        .collect()
 }
 
 /// Converts a size, saturating. The engine rejects sizes beyond the range of the wire format.
@@ -213,7 +215,7 @@ mod tests {
         let threads = |oci_runtime| {
             let mut spec = spec(&["true"]);
             (spec.oci_runtime, spec.resources.pids) = (oci_runtime, "10".parse().unwrap());
-            spec.body("filter").host_config.unwrap().pids_limit
+            spec.body("filter", None).host_config.unwrap().pids_limit
         };
         assert_eq!(threads(OciRuntime::Runc), Some(10));
         assert_eq!(threads(OciRuntime::Runsc), Some(124));
@@ -224,7 +226,7 @@ mod tests {
         for (name, init) in [("strict", false), ("standard", true), ("standard-net", true)] {
             let mut spec = spec(&["true"]);
             spec.filter = Filter::named(name).unwrap();
-            let config = spec.body("filter").host_config.unwrap();
+            let config = spec.body("filter", None).host_config.unwrap();
             assert_eq!(config.init, Some(init), "{name}");
         }
     }

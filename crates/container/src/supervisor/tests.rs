@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::Surroundings;
 use crate::endpoint::Address;
-use crate::spec::Spec;
+use crate::spec::lower::MAX_PROCESSES;
+use crate::spec::{ProcessLimit, Spec};
 use crate::state::Failure;
 use crate::testing::{engines, owned, spec, volume};
 
@@ -82,6 +83,56 @@ async fn a_container_is_made_used_and_destroyed() {
         let end = container.stop().await;
         assert_eq!((end.state, end.problems), (State::Destroyed(None), Vec::new()));
         assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
+        supervisor.close().await;
+    }
+}
+
+/// Starts 40 children, prints the error of the one that could not be, and ends them.
+const FORKS: &str = "
+import os, signal, time
+children = []
+try:
+    for _ in range(40):
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        children.append(child)
+    print('done')
+except OSError as error:
+    print(error.strerror)
+for child in children:
+    os.kill(child, signal.SIGKILL)
+";
+
+/// The kernel counts the processes of one user in all containers, which guests of a rootful engine are.
+#[tokio::test]
+async fn processes_are_limited_for_a_container_and_not_for_its_user() {
+    for engine in engines().await {
+        let supervisor = supervisor(&engine).await;
+        let mut small = new_container(&supervisor, &["sleep", "600"], LONG);
+        small.spec.resources.pids = "16".parse().unwrap();
+        let (small, other) = (
+            create(&supervisor, small).await.unwrap(),
+            sleeper(&supervisor).await,
+        );
+        let run = async |container: &Container, words: [&str; 3]| {
+            let words = words.map(str::to_owned);
+            let ran = container.run(&words, std::future::pending(), Bytes::kib(10));
+            ran.await.unwrap().stdout.text
+        };
+        let forked = run(&other, ["python3", "-c", FORKS]).await;
+        assert_eq!(forked, "done\n");
+        if supervisor.info().process_limit() == ProcessLimit::Container {
+            let forked = run(&small, ["python3", "-c", FORKS]).await;
+            assert_eq!(forked, "Resource temporarily unavailable\n");
+            let limit = run(&other, ["bash", "-c", "ulimit -H -u"]).await;
+            let limit = limit.trim().parse::<i64>();
+            assert!(
+                limit.as_ref().is_ok_and(|limit| *limit > MAX_PROCESSES) || limit.is_err(),
+                "{limit:?}"
+            );
+        }
+        drop((small, other));
         supervisor.close().await;
     }
 }
