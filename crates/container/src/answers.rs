@@ -49,6 +49,9 @@ struct State {
     exit_code: Option<i64>,
     #[serde(rename = "OOMKilled", default)]
     oom_killed: bool,
+    /// Of the first process on the host; 0 if there is none.
+    #[serde(rename = "Pid", default)]
+    pid: u32,
 }
 
 /// Lists the containers whose names contain our prefix.
@@ -78,6 +81,7 @@ fn inspected(found: Container) -> Option<Inspected> {
         status,
         exit_code: found.state.exit_code.filter(|_| status == Status::Exited),
         oom_killed: found.state.oom_killed,
+        pid: Some(found.state.pid).filter(|pid| *pid != 0),
     })
 }
 

@@ -55,6 +55,8 @@ pub struct Inspected {
     pub exit_code: Option<i64>,
     /// Set if the OOM killer killed one of its processes.
     pub oom_killed: bool,
+    /// Process id of its first process, as the engine sees it.
+    pub pid: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,6 +24,7 @@ pub mod backend;
 mod binds;
 pub mod check;
 mod cleanup;
+mod counters;
 pub mod endpoint;
 mod error;
 mod exchange;

@@ -146,7 +146,12 @@ impl Instances for Source {
     }
 
     async fn start(&self, key: &Key) -> Option<Ready> {
-        self.make(key, Interpreter::Warm).await.ok()
+        let ready = self.make(key, Interpreter::Warm).await.ok()?;
+        let used = ready.warm.container().measure().await;
+        Some(Ready {
+            cpu_at_start: used.and_then(|used| used.cpu_seconds).unwrap_or_default(),
+            ..ready
+        })
     }
 
     async fn end(&self, ready: Ready) {
@@ -189,6 +194,7 @@ impl Source {
             isolation,
             environment: layout::with(image, &layout::fixed(frame.has_workspace)),
             egress: self.settings.egress.clone(),
+            cpu_at_start: 0.0,
             fresh: false,
         })
     }

@@ -16,6 +16,7 @@ use ringfence_exec::local::{Chunk, Stream as Side};
 use ringfence_exec::output::{Captured, Captures};
 use ringfence_policy::{Bytes, EgressFacts, EngineKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
 
 use super::Error;
 use super::endpoint::Address;
@@ -144,6 +145,9 @@ impl AsyncRead for Stdout {
         Poll::Ready(Ok(()))
     }
 }
+
+/// Maximum time of a measurement.
+const MEASURING: Duration = Duration::from_secs(2);
 
 /// A stream of resource statistics of a container.
 pub struct Stats {
@@ -306,6 +310,18 @@ impl ContainerRuntime {
             items: Box::pin(self.docker.logs(id.as_str(), Some(options))),
             origin: self.origin("read the container's log", id),
         }
+    }
+
+    /// Measures a container once; `None` if it has ended, or the engine does not respond in time.
+    pub(super) async fn measure(&self, id: &Id) -> Option<Use> {
+        let options = query::StatsOptionsBuilder::new()
+            .stream(false)
+            .one_shot(true)
+            .build();
+        let mut items = self.docker.stats(id.as_str(), Some(options));
+        let stats = timeout(MEASURING, items.next()).await.ok()??.ok()?;
+        // An engine has no counters of a container that has ended.
+        Some(used(&stats)).filter(|used| used.cpu_seconds > Some(0.0))
     }
 
     /// Streams a container's resource usage, about once a second.

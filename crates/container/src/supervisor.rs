@@ -1,6 +1,7 @@
 //! Supervises the containers of this process: each has a task of its own; closing removes all of them.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,19 +12,23 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::cleanup::{Remains, clean};
+use super::counters;
 use super::info::Info;
 use super::orphans::{self, Swept};
 use super::runtime::Id;
 use super::spec::{Bind, Name, OciRuntime, Spec, Volume};
 use super::state::State;
 use super::task::{Command, ContainerTask, Life, NewContainer};
-use super::{Attached, ContainerRuntime, Error, RunResult};
+use super::{Attached, ContainerRuntime, Error, RunResult, Use};
 
 /// Capacity of a task's command queue.
 const QUEUE: usize = 8;
 
 /// Limit of failed removals that are remembered. Further ones are left to the next process's sweep.
 const MOST_OWED: usize = 1000;
+
+/// Interval of the measurements of a container's memory.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
 
 /// The containers of this process in one engine.
 #[derive(Debug)]
@@ -288,6 +293,27 @@ impl Container {
     /// Returns its id in the engine.
     pub fn id(&self) -> &Id {
         &self.id
+    }
+
+    /// Measures it; `None` if it has ended, or the engine does not respond in time.
+    pub(super) async fn measure(&self) -> Option<Use> {
+        let pid = self.engine.inspect(&self.id).await.ok()?.pid?;
+        match counters::read(&self.id, pid) {
+            Some(used) => Some(used),
+            None => self.engine.measure(&self.id).await,
+        }
+    }
+
+    /// Keeps the most memory that was in use, as long as the engine does not: only some tell the peak. Never returns.
+    pub(super) async fn watch_memory(&self, most: &mut Option<u64>) -> Infallible {
+        loop {
+            tokio::time::sleep(MEASURE_EVERY).await;
+            match self.measure().await {
+                Some(used) if used.memory_peak_bytes.is_none() => *most = (*most).max(used.memory_bytes),
+                Some(_) => return std::future::pending().await,
+                None => {}
+            }
+        }
     }
 
     /// Returns warnings about its mounts.

@@ -72,10 +72,10 @@ pub struct KeyUsage {
 pub struct Figures {
     /// Programs of runs and batches, calls of tools, and in sandboxes processes and pieces of code, as they begin.
     pub runs: u64,
-    /// Processor time, in seconds. A run whose time nobody measures counts with its duration.
+    /// Processor time, in seconds. A run whose time nobody measures counts with its duration on all of its processors.
     pub cpu_seconds: f64,
     /// Memory in use times its duration, in GiB-seconds. For a run its largest use times its duration, which is the most that
-    /// it can be; for a sandbox what was in use each time that it was measured.
+    /// it can be, or its limit if nobody measured it; for a sandbox what was in use each time that it was measured.
     pub memory_gib_seconds: f64,
     /// Bytes that runs and tools sent to hosts and received from them. Those of a run count at its end.
     #[serde(default)]
@@ -232,11 +232,14 @@ impl UsageError {
 impl Figures {
     /// Returns the usage of a run.
     pub(crate) fn of_run(result: &ExecutionResult) -> Self {
-        let peak = result.meta.peak_memory_bytes.unwrap_or_default();
+        let limits = &result.meta.resource_limits;
+        // Of what nobody measured, the most that it can be: a program may have ended what measures it.
+        let peak = result.meta.peak_memory_bytes.or(limits.memory_bytes);
+        let most = || result.duration * limits.cpus.unwrap_or(1.0);
         Self {
             runs: 0,
-            cpu_seconds: result.meta.cpu_seconds.unwrap_or(result.duration),
-            memory_gib_seconds: gib_seconds(peak as f64 * result.duration),
+            cpu_seconds: result.meta.cpu_seconds.unwrap_or_else(most),
+            memory_gib_seconds: gib_seconds(peak.unwrap_or_default() as f64 * result.duration),
             egress_bytes: result.meta.egress.as_ref().map_or(0, |egress| egress.bytes),
         }
     }

@@ -54,7 +54,7 @@ export interface Keys {
 export interface UsageFigures {
   /** Programs of runs and batches, calls of tools, and in sandboxes processes and pieces of code, as they begin. */
   runs: number;
-  /** Processor time, in seconds. A run whose time nobody measures counts with its duration. */
+  /** Processor time, in seconds. A run whose time nobody measures counts with its duration on all of its processors. */
   cpuSeconds: number;
   /** Memory in use times its duration, in GiB-seconds. */
   memoryGibSeconds: number;

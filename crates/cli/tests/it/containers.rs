@@ -123,6 +123,26 @@ fn memory_and_processor_time_are_measured() {
             .as_f64()
             .unwrap();
         assert!((0.2..30.0).contains(&spent), "{spent}");
+        // The kernel counts a process with the parent that waits for it: this one's does not.
+        let detached = "
+import os, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        memory = bytearray(200 << 20)
+        while time.process_time() < 2: pass
+        open('/tmp/done', 'w')
+        os._exit(0)
+    os._exit(0)
+os.wait()
+while not os.path.exists('/tmp/done'): time.sleep(0.1)
+used = os.times()
+print(used.user + used.system + used.children_user + used.children_system < 1)";
+        let detached = engine.json(&["--memory", "512MiB", "-c", detached]);
+        assert_eq!(detached["stdout"], "True\n", "{detached}");
+        let meta = &detached["meta"];
+        assert!(meta["cpu_seconds"].as_f64() >= Some(2.0), "{detached}");
+        assert!(meta["peak_memory_bytes"].as_u64() > Some(200 << 20), "{detached}");
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Finished {
     pub exit_code: i32,
     pub stdout: Captured,
     pub stderr: Captured,
-    /// Largest resident set of its processes.
+    /// Largest resident set of the processes that were waited for, or the peak of its container.
     pub peak_memory_bytes: Option<u64>,
     pub cpu_seconds: Option<f64>,
     /// Set if the guest was forked from a warm interpreter.
@@ -325,6 +325,15 @@ impl Finished {
             warning: None,
             output: None,
         }
+    }
+
+    /// Adds what a container counts of every process to what its init knows of those that were waited for. `cpu_seconds` is
+    /// the call's part of the container's.
+    pub(crate) fn add_counted(&mut self, cpu_seconds: Option<f64>, peak_memory_bytes: Option<u64>) {
+        if cpu_seconds > self.cpu_seconds {
+            self.cpu_seconds = cpu_seconds;
+        }
+        self.peak_memory_bytes = self.peak_memory_bytes.max(peak_memory_bytes);
     }
 
     fn of_end(end: &End, stdout: Captured, stderr: Captured) -> Self {

@@ -1,6 +1,7 @@
 //! Creates a reused container: its mounts, and the mechanism that runs its calls.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfence_exec::local::Workdir;
@@ -20,7 +21,7 @@ use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, ProcessLimit, Res
 use crate::supervisor::{Container, ContainerSupervisor};
 use crate::task::NewContainer;
 use crate::warm::{self, Warm};
-use crate::{layout, mounts, oneshot, pool_key};
+use crate::{Use, layout, mounts, oneshot, pool_key};
 
 /// Longer than the lifetime of any reused container, which ends with its calls.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -47,6 +48,8 @@ pub(super) struct ReusedContainer {
     pub(super) own: Option<PathBuf>,
     /// Warning for a workspace with a read-only top directory.
     pub(super) closed: Option<String>,
+    /// Processor time of the container up to the end of its last call.
+    pub(super) counted: Mutex<f64>,
 }
 
 /// The mechanism that runs calls in a container.
@@ -117,7 +120,10 @@ impl Maker<'_> {
         let spec = warm::with_init(spec, program, self.calls(), Interpreter::Warm)?;
         let facts = self.facts(&spec, None);
         let warm = warm::start(self.supervisor, new_container(spec, None), Interpreter::Warm).await?;
-        Ok(facts(Runs::Init(warm)))
+        let container = facts(Runs::Init(warm));
+        // Its start is nobody's call.
+        let _ = container.measure().await;
+        Ok(container)
     }
 
     async fn without_init(&self, why: String) -> Result<ReusedContainer, RunError> {
@@ -155,6 +161,7 @@ impl Maker<'_> {
             exchange,
             own,
             closed,
+            counted: Mutex::default(),
         }
     }
 
@@ -257,6 +264,22 @@ impl ReusedContainer {
             Runs::Exec(..) => true,
         };
         init && self.handle().life().state.is_alive()
+    }
+
+    /// Measures the container. Its processor time is that since the last measurement: what calls used that ran at the
+    /// same time is counted once, with the first that ends.
+    pub(super) async fn measure(&self) -> Option<Use> {
+        let used = self.handle().measure().await?;
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let since_then = used.cpu_seconds.map(|now| {
+            let since_then = (now - *counted).max(0.0);
+            *counted = counted.max(now);
+            since_then
+        });
+        Some(Use {
+            cpu_seconds: since_then,
+            ..used
+        })
     }
 
     /// Ends the container with all processes, and waits for its removal.

@@ -31,12 +31,23 @@ pub(crate) async fn serve(
         Network::Allowlist(policy) => Some(Outlet::new(policy, &ready.egress)),
     };
     let mut warnings = ready.supply(request).await;
-    let ran = run(&ready, request, connection, outlet.as_ref()).await;
-    let state = ran.as_ref().ok().and_then(|finished| finished.output);
-    let taken = match state {
-        Some(state) => Some(ready.exchange.take(ready.warm.init(), state, since).await),
-        None => None,
+    let mut most = None;
+    let mut ran = tokio::select! {
+        ran = run(&ready, request, connection, outlet.as_ref()) => ran,
+        never = ready.warm.container().watch_memory(&mut most) => match never {},
     };
+    let state = ran.as_ref().ok().and_then(|finished| finished.output);
+    let taking = async {
+        match state {
+            Some(state) => Some(ready.exchange.take(ready.warm.init(), state, since).await),
+            None => None,
+        }
+    };
+    let (taken, used) = tokio::join!(taking, ready.warm.container().measure());
+    if let (Ok(finished), Some(used)) = (&mut ran, used) {
+        let spent = used.cpu_seconds.map(|seconds| seconds - ready.cpu_at_start);
+        finished.add_counted(spent, most.max(used.memory_peak_bytes));
+    }
     // No process of the call is left: the container only waits for its own end.
     ready.warm.init().release();
     let is_late = since.elapsed().unwrap_or_default() >= request.limits.timeout.as_duration();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::NewKey;
+use ringfence_policy::{Language, Limits, Meta, Outcome, RuntimeKind};
 use ringfence_sandbox::Consumption;
 use std::os::unix::fs::PermissionsExt;
 
@@ -162,4 +163,30 @@ fn no_file_of_another_form_is_taken() {
         r#"{"version": 1, "keys": {"rf_1": {"day": -1}}}"#,
         "not a record of usage",
     );
+}
+
+#[test]
+fn what_nobody_measured_counts_with_its_limits() {
+    let check = |measured: Option<(f64, u64)>, expected: (f64, f64)| {
+        let limits = Limits {
+            memory: Bytes(1 << 30),
+            cpus: "2".parse().unwrap(),
+            ..Limits::DEFAULT
+        };
+        let meta = Meta {
+            cpu_seconds: measured.map(|(cpu, _)| cpu),
+            peak_memory_bytes: measured.map(|(_, peak)| peak),
+            ..Meta::of(RuntimeKind::Docker, Language::Python, limits, Outcome::Unknown)
+        };
+        let used = Figures::of_run(&ExecutionResult {
+            stdout: String::new(),
+            stderr: String::new(),
+            exit_code: 125,
+            duration: 3.0,
+            meta,
+        });
+        assert_eq!((used.cpu_seconds, used.memory_gib_seconds), expected);
+    };
+    check(Some((0.5, 1 << 29)), (0.5, 1.5));
+    check(None, (6.0, 3.0));
 }

@@ -56,7 +56,7 @@ class UsageFigures:
     runs: int
     """Programs of runs and batches, calls of tools, and in sandboxes processes and pieces of code, as they begin."""
     cpu_seconds: float
-    """Processor time, in seconds. A run whose time nobody measures counts with its duration."""
+    """Processor time, in seconds. A run whose time nobody measures counts with its duration on all of its processors."""
     memory_gib_seconds: float
     """Memory in use times its duration, in GiB-seconds."""
     egress_bytes: int = 0
