@@ -1,10 +1,12 @@
 //! Removes orphans: containers and volumes of dead processes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use ringfence_exec::owner::Owner;
 
-use super::runtime::{Id, Listed};
+use super::cleanup::{Remains, clean};
+use super::runtime::Listed;
 use super::spec::Name;
 use super::spec::lower::OWNER_LABEL;
 use super::{ContainerRuntime, Error};
@@ -25,7 +27,8 @@ pub(super) async fn sweep(
 ) -> Result<Swept, Error> {
     let mut swept = Swept::default();
     for name in orphans(engine.list().await?, is_orphan) {
-        let removed = engine.remove(&Id::from(&name)).await;
+        let removed = clean(engine, &Remains::of_container(&name), Duration::ZERO).await;
+        let removed = removed.into_iter().next().map_or(Ok(()), Err);
         swept.note(name, removed);
     }
     // After the containers that use them.

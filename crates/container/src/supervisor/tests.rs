@@ -229,6 +229,31 @@ async fn a_container_that_cannot_be_made_leaves_nothing() {
     }
 }
 
+/// Podman refuses to stop or to remove a paused container, and loses its state over the attempt.
+#[tokio::test]
+async fn a_paused_container_leaves_nothing() {
+    for engine in engines().await {
+        let supervisor = supervisor(&engine).await;
+        let container = sleeper(&supervisor).await;
+        container.pause().await.unwrap();
+        let life = container.stop().await;
+        assert_eq!(life.problems, Vec::<String>::new());
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
+        // So does one whose process died.
+        let orphan = Spec {
+            owner: supervisor.owner().clone(),
+            ..spec(&["sleep", "600"])
+        };
+        let id = engine.create(&orphan).await.unwrap();
+        engine.start(&id).await.unwrap();
+        engine.pause(&id).await.unwrap();
+        let swept = supervisor.sweep().await.unwrap();
+        assert!(swept.failed.is_empty(), "{swept:?}");
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
+        supervisor.close().await;
+    }
+}
+
 #[tokio::test]
 async fn a_dropped_container_is_gone_when_its_supervisor_has_closed() {
     for engine in engines().await {
