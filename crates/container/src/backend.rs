@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence_exec::local::{Connection, Destination, Fence, FencedRequest, Spared};
 use ringfence_exec::owner::Owner;
-use ringfence_policy::{self as policy, Access, EngineKind, ExecutionResult, Remedy, Request, remedy};
+use ringfence_policy::{self as policy, EngineKind, ExecutionResult, Remedy, Request, remedy};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -181,8 +181,8 @@ impl Containers {
         Ok(result)
     }
 
-    /// Starts a new container for a request, with our init if it runs there, as it reports more about a
-    /// program's end. Otherwise returns a warning about the features that are lost.
+    /// Starts a new container for a request, with our init. Under a filter that lets it start nothing, returns a warning
+    /// about the features that are lost.
     async fn fresh(
         &self,
         supervisor: &Arc<ContainerSupervisor>,
@@ -202,14 +202,17 @@ impl Containers {
         };
         match self.pool.fresh(supervisor, frame, interpreter).await {
             Ok(ready) => Ok((Some(ready), None)),
-            Err(error) if error.may_be_of_the_init() && brings_files(request) => Err(RunError::LocalOnly(
-                "files that come along with code, where Ringfence's init does not run,",
-            )),
-            Err(error) if request.network == policy::Network::None && error.may_be_of_the_init() => {
-                Ok(without(&error.to_string()))
-            }
             // Without the init, no host is reachable.
-            Err(RunError::InitLost(parted)) => Err(RunError::NoAgent(parted)),
+            Err(RunError::InitLost(parted)) if request.network != policy::Network::None => {
+                Err(RunError::NoAgent(parted))
+            }
+            // Nor do its directories have a size, which the engine alone cannot give them.
+            Err(error) if request.network == policy::Network::None && error.may_be_of_the_init() => {
+                Err(RunError::NoInit {
+                    image: frame.image.to_string(),
+                    why: error.to_string(),
+                })
+            }
             Err(error) => Err(error),
         }
     }
@@ -308,11 +311,6 @@ impl Containers {
             supervisor.close().await;
         }
     }
-}
-
-/// Returns `true` if the request copies files that only our init can put into a container.
-fn brings_files(request: &Request) -> bool {
-    request.mounts.iter().any(|mount| mount.access == Access::Copy)
 }
 
 /// Removes orphans periodically. Never returns.

@@ -86,6 +86,16 @@ pub enum RunError {
         "limiting the network to allowed hosts needs Ringfence's init, which does not run in this image: {0}"
     )]
     NoAgent(InitLost),
+    /// The init, which gives a run's directories their size, does not run in the container.
+    #[error(
+        "cannot start Ringfence's init, without which `/output` and `/workspace` have no size limit, in the image {image}: {why}"
+    )]
+    NoInit {
+        /// Reference of the image.
+        image: String,
+        /// The error of the container engine or of the connection.
+        why: String,
+    },
     /// The image lacks the interpreter of the language.
     #[error("there is no {program} in the image {image}")]
     ProgramMissing {
@@ -134,6 +144,10 @@ impl RunError {
             Self::ReachUnder(_) => remedy::Container::AllowHosts.into(),
             Self::NoAgent(_) => {
                 "use another image, of this machine's architecture, or run it without a network".into()
+            }
+            Self::NoInit { .. } => {
+                "use an image that leaves the path `/.ringfence` free; if it does, look at the log of the container engine"
+                    .into()
             }
             Self::ProgramMissing { .. } => "use another language, or name an image that has it".into(),
             Self::KeptFull(_) => "wait until a call has ended".into(),
@@ -199,6 +213,7 @@ impl RunError {
             }
             Self::Directory(_)
             | Self::OutputDirectory(_)
+            | Self::NoInit { .. }
             | Self::Outputs(_)
             | Self::InitFile(_)
             | Self::InitLost(_) => R::Failed,

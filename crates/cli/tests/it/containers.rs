@@ -626,6 +626,39 @@ fn what_a_run_fills_fails_there() {
     }
 }
 
+/// Without the init, a run's directories would lie on the host's disk, without a size.
+#[test]
+fn an_image_that_keeps_the_init_out_runs_nothing() {
+    for engine in engines() {
+        let run = |file: &str| {
+            engine.dir.write(&format!("work/{file}"), "");
+            let name = format!("ringfence-file-{}:1", std::process::id());
+            let archive = engine.dir.path("archive.tar");
+            let archive = archive.to_str().unwrap();
+            let program = |name: &str, args: &[&str]| finish(engine.dir.program(name).args(args), b"");
+            program(
+                "tar",
+                &[
+                    "-cf",
+                    archive,
+                    "-C",
+                    engine.dir.path("work").to_str().unwrap(),
+                    file,
+                ],
+            )
+            .ok();
+            program(engine.name, &["import", archive, &name]).ok();
+            let mut command = engine.dir.command(["run", "--runtime", engine.name, "-c", "1"]);
+            let output = finish(command.env("DOCKER_IMAGE", &name), b"");
+            program(engine.name, &["rmi", "--force", &name]).ok();
+            output
+        };
+        // There the init runs, and looks for the interpreter.
+        run("elsewhere").refused(125, "there is no python3 in the image");
+        run(".ringfence").refused(125, "cannot start Ringfence's init, without which");
+    }
+}
+
 #[test]
 fn the_container_runner_runs_commands_in_containers() {
     for engine in engines() {

@@ -94,8 +94,11 @@ pub(super) async fn serve(
     meta.warnings.extend(finished.warning);
     meta.warnings.extend(container.closed.clone());
     if let Runs::Exec(_, why) = &container.runs {
+        // Directories of the host are measured, and a program may be faster.
+        meta.resource_limits.disk_bytes = None;
         meta.warnings.push(format!(
-            "the container engine starts each program anew, which is slow, for the init does not run in this image: {why}"
+            "the container engine starts each program anew, which is slow, and no disk limit holds for /output and /workspace, \
+             for the init does not run in this image: {why}"
         ));
         meta.warnings.extend(wants_bridge.then(|| without_bridge(why)));
     }

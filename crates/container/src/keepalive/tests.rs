@@ -252,6 +252,7 @@ async fn where_the_init_cannot_run_the_container_engine_starts_programs_and_that
             python.meta.warnings[0].contains("the init does not run in this image"),
             "{python:?}"
         );
+        assert_eq!(python.meta.resource_limits.disk_bytes, None);
         let (status, alive) = run(&bash("echo err >&2; pwd > /output/where; exit 3")).await;
         assert_eq!(
             (status.stderr.as_str(), status.exit_code, alive),
