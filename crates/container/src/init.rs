@@ -27,6 +27,7 @@ use tokio::time::timeout;
 
 pub use call::Finished;
 pub use error::{InitLost, NotRun};
+pub(crate) use file::{FixedFile, fixed};
 pub use file::{INSIDE, file};
 pub use mux::AT_ONCE;
 use mux::Mux;

@@ -178,7 +178,9 @@ impl Source {
             owner: supervisor.owner(),
             storage: Storage::Memory,
         };
-        let spec = places.spec(&self.settings, frame, nothing, ours)?;
+        let spec = self
+            .settings
+            .with_names(places.spec(&self.settings, frame, nothing, ours)?)?;
         let isolation = oneshot::isolation(supervisor, &spec);
         let new_container = NewContainer {
             spec: warm::with_init(spec, &program, 1, interpreter)?,

@@ -64,8 +64,8 @@ pub enum RunError {
     /// The limit of sandboxes is reached.
     #[error("sandbox limit reached ({0})")]
     TooMany(usize),
-    /// The init program cannot be written.
-    #[error("cannot write the init for containers: {0}")]
+    /// The init program, or a file of names, cannot be written.
+    #[error("cannot write the files of Ringfence that containers mount: {0}")]
     InitFile(io::Error),
     /// The connection to a container's init closed.
     #[error(transparent)]

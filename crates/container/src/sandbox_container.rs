@@ -66,7 +66,9 @@ impl Containers {
         {
             return Err(RunError::Unlimited(what));
         }
-        let spec = self.container_spec(supervisor, new)?;
+        let spec = self
+            .settings()
+            .with_names(self.container_spec(supervisor, new)?)?;
         let environment = supervisor.engine().image_environment(&spec.image).await?;
         let spec = Spec {
             env: layout::with(layout::with(environment, &layout::fixed(true)), new.env),

@@ -1,19 +1,39 @@
 //! Settings of request containers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::Ledger;
 use ringfence_network::egress::NetworkSettings;
-use ringfence_policy::{EngineKind, NetworkMode};
+use ringfence_policy::{Access, EngineKind, NetworkMode};
 use serde::Serialize;
 
 use super::endpoint::Surroundings;
-use super::init;
+use super::init::{self, FixedFile};
 use super::outputs::Outputs;
 use super::pins::Pins;
 use super::run_error::RunError;
-use super::spec::{Image, OciRuntime, User};
+use super::spec::{Bind, Binds, Image, OciRuntime, Spec, User};
+
+/// Names of the container itself.
+const HOSTS: (&str, FixedFile) = (
+    "/etc/hosts",
+    FixedFile {
+        name: "hosts",
+        bytes: b"127.0.0.1 localhost sandbox\n::1 localhost\n",
+        mode: 0o444,
+    },
+);
+
+/// The resolvers of a container without a network.
+const RESOLVER: (&str, FixedFile) = (
+    "/etc/resolv.conf",
+    FixedFile {
+        name: "resolv",
+        bytes: b"# This container has no network.\n",
+        mode: 0o444,
+    },
+);
 
 /// Settings of request containers. Backends with equal ones create equal containers for a request.
 #[derive(Debug, Clone, Serialize)]
@@ -51,6 +71,26 @@ impl Settings {
     /// Returns the path of the init program, as a file that containers can mount.
     pub(super) fn init_program(&self) -> Result<PathBuf, RunError> {
         init::file(&self.init).map_err(RunError::InitFile)
+    }
+
+    /// Gives a container files of names. Engines would give it copies of the host's, with the names that its operator uses.
+    pub(super) fn with_names(&self, spec: Spec) -> Result<Spec, RunError> {
+        let names = match spec.network {
+            NetworkMode::None => &[HOSTS, RESOLVER][..],
+            // The engine says where names are resolved.
+            NetworkMode::Bridge => &[HOSTS],
+        };
+        let mut binds: Vec<Bind> = spec.binds.iter().cloned().collect();
+        for (guest, file) in names {
+            let path = init::fixed(&self.init, *file).map_err(RunError::InitFile)?;
+            // Exempt from the denylist, as the init is.
+            let hidden = DeniedPaths::default();
+            binds.push(Bind::ours(&path, Path::new(guest), Access::ReadOnly, &hidden)?);
+        }
+        Ok(Spec {
+            binds: Binds::new(binds)?,
+            ..spec
+        })
     }
 
     /// Resolves an image to its pinned digest, if it was set up on this host.

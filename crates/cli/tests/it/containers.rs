@@ -659,6 +659,29 @@ fn an_image_that_keeps_the_init_out_runs_nothing() {
     }
 }
 
+/// An engine gives containers copies of the host's files of names, which may say whom its operator knows.
+#[test]
+fn the_names_that_the_host_knows_are_not_shown() {
+    for engine in engines() {
+        let look = "cat /etc/hosts /etc/resolv.conf";
+        let mut outside = engine.dir.program(engine.name);
+        // Podman's default limits may exceed its permissions.
+        outside.args(["run", "--rm", "--network", "none", "--ulimit", "nofile=512:512"]);
+        outside.args(["--ulimit", "nproc=4096:4096", IMAGE, "sh", "-c", look]);
+        let outside = finish(&mut outside, b"");
+        let inside = engine.run(&["-l", "bash", "-c", look]);
+        let names = "127.0.0.1 localhost sandbox\n::1 localhost\n# This container has no network.\n";
+        assert_eq!(inside.ok(), names);
+        assert_ne!(outside.ok(), names);
+        let write = engine.run(&["-l", "bash", "-c", "echo 192.0.2.1 example.com > /etc/hosts"]);
+        assert_eq!(write.status, 1, "{write:?}");
+        assert!(
+            write.stderr.contains("Read-only file system") || write.stderr.contains("Permission denied"),
+            "{write:?}"
+        );
+    }
+}
+
 #[test]
 fn the_container_runner_runs_commands_in_containers() {
     for engine in engines() {

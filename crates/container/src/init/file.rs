@@ -16,11 +16,33 @@ pub const INSIDE: &str = "/.ringfence/init";
 
 static WRITING: Mutex<()> = Mutex::new(());
 
+/// A file of ours that containers mount.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FixedFile {
+    pub(crate) name: &'static str,
+    pub(crate) bytes: &'static [u8],
+    pub(crate) mode: u32,
+}
+
 /// Returns the path of the program in this private directory; creates both if necessary.
 ///
 /// # Errors
 /// If the file cannot be written, or the directory belongs to another user or is open to others.
 pub fn file(directory: &Path) -> io::Result<PathBuf> {
+    let program = FixedFile {
+        name: "init",
+        bytes: PROGRAM,
+        mode: 0o555,
+    };
+    fixed(directory, program)
+}
+
+/// Returns the path of a file in this private directory; creates both if necessary.
+///
+/// # Errors
+/// As [`file`].
+pub(crate) fn fixed(directory: &Path, file: FixedFile) -> io::Result<PathBuf> {
+    let FixedFile { name, bytes, .. } = file;
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let metadata = fs::symlink_metadata(directory)?;
     // `/proc/self` belongs to our own user.
@@ -31,26 +53,26 @@ pub fn file(directory: &Path) -> io::Result<PathBuf> {
             "the directory of the init is open to others",
         ));
     }
-    let digest = Sha256::digest(PROGRAM);
-    let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let path = directory.join(format!("init-{name}"));
+    let digest = Sha256::digest(bytes);
+    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let path = directory.join(format!("{name}-{digest}"));
     // Two threads writing at once would take each other's partial file for a stale one of their own.
     let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-    if !is_whole(&path) {
-        write(&path)?;
+    if !is_whole(&path, file) {
+        write(&path, file)?;
     }
     Ok(path)
 }
 
-/// Returns `true` if the file has exactly the init's bytes and is not writable.
-fn is_whole(path: &Path) -> bool {
+/// Returns `true` if the file has exactly these bytes and is not writable.
+fn is_whole(path: &Path, FixedFile { bytes, mode, .. }: FixedFile) -> bool {
     let kind = fs::symlink_metadata(path);
-    kind.is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o7777 == 0o555)
-        && fs::read(path).is_ok_and(|bytes| bytes == PROGRAM)
+    kind.is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o7777 == mode)
+        && fs::read(path).is_ok_and(|found| found == bytes)
 }
 
 /// Writes the file atomically: to a temporary path, then renamed.
-fn write(path: &Path) -> io::Result<()> {
+fn write(path: &Path, FixedFile { bytes, mode, .. }: FixedFile) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     // A stale file of a process that had our process id.
     drop(fs::remove_file(&temporary));
@@ -60,8 +82,8 @@ fn write(path: &Path) -> io::Result<()> {
         .mode(0o700)
         .open(&temporary)
         .and_then(|mut file| {
-            file.write_all(PROGRAM)?;
-            file.set_permissions(fs::Permissions::from_mode(0o555))?;
+            file.write_all(bytes)?;
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
             file.sync_all()
         })
         .and_then(|()| fs::rename(&temporary, path));

@@ -214,7 +214,7 @@ impl Maker<'_> {
             scope: key.scope.as_str().to_owned(),
             owner: supervisor.owner().clone(),
         };
-        Ok((spec, own))
+        Ok((settings.with_names(spec)?, own))
     }
 
     fn binds(&self, own: Option<&Workdir>, storage: Storage) -> Result<Binds, RunError> {
