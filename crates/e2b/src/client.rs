@@ -1,5 +1,6 @@
 //! Clients of the service.
 
+use std::fmt;
 use std::pin::Pin;
 
 use ringfence_policy::Scope;
@@ -16,6 +17,21 @@ pub struct Client {
     /// Sandboxes that it may have at a time, by the quota of its key.
     pub most_sandboxes: Option<usize>,
 }
+
+/// The key of a client, to what goes on when its request is answered.
+pub struct BuildKey {
+    pub end: KeyEnd,
+    pub begin_run: BeginRun,
+}
+
+impl fmt::Debug for BuildKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuildKey").finish_non_exhaustive()
+    }
+}
+
+/// Counts a run of a client's key; an error says why its quota allows none.
+pub type BeginRun = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Resolves when a client's key is revoked or expires; never, if it cannot.
 pub type KeyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use crate::body;
-use crate::client::{Client, KeyEnd};
+use crate::client::{BuildKey, Client};
 use crate::error::Error;
 use crate::protocol::parts;
 use crate::service::Service;
@@ -22,7 +22,7 @@ use sandbox::find;
 pub(crate) async fn answer(
     service: &Service,
     client: &Client,
-    key_end: KeyEnd,
+    key: BuildKey,
     request: Request,
 ) -> Result<Response, Error> {
     let path = request.uri().path().to_owned();
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
         ("POST", ["v2", "templates", id, "builds", build]) => {
             let asked = body::json(request).await?;
             let build = templates::BuildId { template: id, build };
-            templates::start_build(service, client, key_end, build, asked).await
+            templates::start_build(service, client, key, build, asked).await
         }
         (_, parts) if templates::serves(parts) => templates::answer(service, client, parts, request).await,
         (_, ["snapshots" | "volumes" | "secrets", ..]) => Err(unserved(&path)),

@@ -33,7 +33,7 @@ mod templates;
 mod token;
 
 pub use body::Described;
-pub use client::{Client, KeyEnd};
+pub use client::{BeginRun, BuildKey, Client, KeyEnd};
 pub use domain::{Domain, ParseDomainError};
 pub use error::{Error, Failure};
 pub use planes::Admitted;

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
 use ringfence_sandbox::SandboxState;
 
-use crate::client::{Client, KeyEnd};
+use crate::client::{BuildKey, Client};
 use crate::envd::signature::Signature;
 use crate::error::Error;
 use crate::ingress::Visitors;
@@ -49,8 +49,8 @@ impl Admitted {
 
 impl Service {
     /// Answers a request to the control plane by a client whose key has been checked, and ends what goes on behind it with the key.
-    pub async fn control(&self, client: &Client, key_end: KeyEnd, request: Request) -> Response {
-        let answer = control::answer(self, client, key_end, request).await;
+    pub async fn control(&self, client: &Client, key: BuildKey, request: Request) -> Response {
+        let answer = control::answer(self, client, key, request).await;
         answer.unwrap_or_else(IntoResponse::into_response)
     }
 

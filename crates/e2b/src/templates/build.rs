@@ -15,7 +15,7 @@ use ringfence_sandbox::{
 
 use super::files::Archive;
 use super::registry::{Status, Template, lock};
-use crate::client::{Client, KeyEnd};
+use crate::client::{BeginRun, BuildKey, Client};
 use crate::envd::HOME;
 use crate::error::{Error, advised};
 
@@ -206,6 +206,14 @@ impl Step {
         }
     }
 
+    /// Returns `true` if the step starts programs in the sandbox, and so is a run.
+    const fn runs(&self) -> bool {
+        match self {
+            Self::Run { .. } | Self::Copy { .. } | Self::User(_) => true,
+            Self::Env(_) | Self::Directory(_) => false,
+        }
+    }
+
     /// Returns the step as its log names it.
     fn described(&self) -> String {
         match self {
@@ -223,8 +231,8 @@ impl Step {
 
 impl Build {
     /// Carries the build out, and notes its end.
-    pub(super) async fn run(self, key_end: KeyEnd) {
-        let ended = self.carry_out(key_end).await;
+    pub(super) async fn run(self, key: BuildKey) {
+        let ended = self.carry_out(key).await;
         self.note(|template| {
             template.status = match ended {
                 Ok(()) => Status::Ready,
@@ -248,7 +256,7 @@ impl Build {
         self.note(|template| template.log("info", message, step));
     }
 
-    async fn carry_out(&self, key_end: KeyEnd) -> Result<(), Failure> {
+    async fn carry_out(&self, key: BuildKey) -> Result<(), Failure> {
         let scope = &self.client.scope;
         let (new, defaults) = self.sandbox();
         let new = NewSandbox {
@@ -257,8 +265,8 @@ impl Build {
         };
         let sandbox = self.sandboxes.create(scope, new).await?;
         let built = tokio::select! {
-            built = self.build(&sandbox, defaults) => built,
-            () = key_end => Err(failed("the key of the build is revoked or has expired".to_owned())),
+            built = self.build(&sandbox, defaults, key.begin_run) => built,
+            () = key.end => Err(failed("the key of the build is revoked or has expired".to_owned())),
         };
         // It may have ended by itself.
         let _ = self.sandboxes.remove(scope, sandbox.id().as_str()).await;
@@ -305,7 +313,12 @@ impl Build {
         }
     }
 
-    async fn build(&self, sandbox: &Sandbox, mut defaults: Defaults) -> Result<(), Failure> {
+    async fn build(
+        &self,
+        sandbox: &Sandbox,
+        mut defaults: Defaults,
+        begin_run: BeginRun,
+    ) -> Result<(), Failure> {
         let home = HOME.to_owned();
         sandbox
             .change::<MadeDirectory>(&Operation::MakeDirectory { path: home })
@@ -313,7 +326,14 @@ impl Build {
         for (index, step) in self.steps.iter().enumerate() {
             let number = Some(index + 1);
             self.log(&step.described(), number);
-            let done = self.step(sandbox, step, index + 1, &mut defaults).await;
+            let begun = match step.runs() {
+                true => begin_run().map_err(failed),
+                false => Ok(()),
+            };
+            let done = match begun {
+                Ok(()) => self.step(sandbox, step, index + 1, &mut defaults).await,
+                Err(refused) => Err(refused),
+            };
             done.map_err(|failure| Failure {
                 step: number,
                 ..failure

@@ -16,7 +16,7 @@ use super::files::{self, Archive, Upload};
 use super::registry::{Status, Template, Templates, lock, not_open};
 use super::tags;
 use crate::body::{self, Described};
-use crate::client::{Client, KeyEnd};
+use crate::client::{BuildKey, Client};
 use crate::error::Error;
 use crate::protocol::{ENVD_VERSION, is_machine, parts};
 use crate::service::Service;
@@ -312,7 +312,7 @@ pub(crate) struct BuildId<'a> {
 pub(crate) async fn start_build(
     service: &Service,
     client: &Client,
-    key_end: KeyEnd,
+    key: BuildKey,
     BuildId { template: id, build }: BuildId<'_>,
     asked: StartBuild,
 ) -> Result<Response, Error> {
@@ -373,7 +373,7 @@ pub(crate) async fn start_build(
         start: filled(asked.start_cmd),
         ready: filled(asked.ready_cmd),
     };
-    service.templates.spawn(build, key_end);
+    service.templates.spawn(build, key);
     Ok((Extension(described), StatusCode::ACCEPTED).into_response())
 }
 
@@ -445,9 +445,9 @@ fn status(
 }
 
 impl Templates {
-    fn spawn(&self, build: Build, key_end: KeyEnd) {
+    fn spawn(&self, build: Build, key: BuildKey) {
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(build.run(key_end));
+        tasks.spawn(build.run(key));
     }
 }

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ringfence_e2b::{Admitted, Client, Error, KeyEnd, Target, Tunnel};
+use ringfence_e2b::{Admitted, BuildKey, Client, Error, Target, Tunnel};
 
 use super::budget::BodyShare;
 use super::error::{ApiError, Reason};
@@ -80,7 +80,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         api.e2b
             .forget_ended(&client, |name| api.keys.has_lost(name, Right::Sandboxes));
         let connection = Connection::of(&request, &target, false);
-        let answer = Box::pin(api.e2b.control(&client, key_end(api, &client), request));
+        let answer = Box::pin(api.e2b.control(&client, build_key(api, &client), request));
         let answer = recorded(api, name, &client, &path, answer);
         return while_keyed(api, &client, connection, answer).await;
     }
@@ -245,14 +245,23 @@ fn owner(api: &Api, door: &Door, target: &Target, request: &Request) -> Option<A
     is_right.then(|| api.e2b.admit_owner(&client, target)).flatten()
 }
 
-/// Returns the end of a client's key, for what goes on when its request is answered: the build of a template, which a drain waits for.
-fn key_end(api: &Api, client: &Client) -> KeyEnd {
+/// Returns a client's key, for what goes on when its request is answered: the build of a template, which a drain waits for.
+fn build_key(api: &Arc<Api>, client: &Client) -> BuildKey {
     let using = api.key_uses.begin(&client.name, Right::Sandboxes);
     let work = api.drain.begin().ok();
-    Box::pin(async move {
-        using.ended().await;
-        drop(work);
-    })
+    // A build does not keep the server.
+    let (api, name) = (Arc::downgrade(api), client.name.clone());
+    BuildKey {
+        end: Box::pin(async move {
+            using.ended().await;
+            drop(work);
+        }),
+        begin_run: Box::new(move || {
+            let api = api.upgrade().ok_or("the server ends")?;
+            let begun = api.begin_work(&api.keys.allowance_of(&name), OperationCost::Run);
+            begun.map(drop).map_err(|error| error.message().to_owned())
+        }),
+    }
 }
 
 /// Returns the client to whom the address of an upload was given, while its key has the right to it.

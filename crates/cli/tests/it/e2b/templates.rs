@@ -61,6 +61,7 @@ fn the_client_of_e2b_builds_templates() {
     put(&format!("PUT {address}")).failed(401, "the key is missing");
     tags_are_those_of_one_key(&world, &surface);
     a_build_ends_with_its_key(&world, &surface);
+    steps_of_a_build_count_as_runs(&world, &surface);
     what_is_built_is_recorded(&world);
     world.stop_engine("TERM");
     std::fs::remove_dir_all(world.dir.path("state/ringfence/images")).unwrap();
@@ -161,6 +162,39 @@ fn a_build_ends_with_its_key(world: &World, surface: &Surface) {
     assert!(running());
     world.dir.run(["keys", "revoke", &key[..11]]).ok();
     while running() {}
+}
+
+/// Two of three steps are within the quota.
+fn steps_of_a_build_count_as_runs(world: &World, surface: &Surface) {
+    let key = world
+        .dir
+        .run(["keys", "create", "bounded", "--quota-runs", "2"])
+        .ok()
+        .trim()
+        .to_owned();
+    let header = format!("X-API-Key: {key}");
+    let ask = |line: &str, body: &str| surface.ask(line, &[&header], body);
+    let created = ask("POST /v3/templates", r#"{"name": "bounded"}"#).json();
+    let [id, build] = ["templateID", "buildID"].map(|name| created[name].as_str().unwrap());
+    let step = |number| format!(r#"{{"type": "RUN", "args": ["echo step-$(({number} + 40))"]}}"#);
+    let steps = [1, 2, 3].map(step).join(", ");
+    let steps = format!(r#"{{"fromImage": "test/tools:1", "steps": [{steps}]}}"#);
+    let started = ask(&format!("POST /v2/templates/{id}/builds/{build}"), &steps);
+    assert_eq!(started.status, 202, "{started:?}");
+    let status = format!("GET /templates/{id}/builds/{build}/status");
+    let mut told = ask(&status, "").body;
+    while !told.contains("\"error\"") {
+        told = ask(&status, "").body;
+    }
+    assert!(
+        told.contains("step-41") && told.contains("step-42") && !told.contains("step-43"),
+        "{told}"
+    );
+    assert!(
+        told.contains("the quota of the key is used up: 2 of 2 runs today"),
+        "{told}"
+    );
+    world.dir.run(["keys", "revoke", &key[..11]]).ok();
 }
 
 #[test]
