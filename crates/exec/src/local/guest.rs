@@ -313,11 +313,7 @@ pub(super) async fn begin(
         provisions.give(output_of(directory)).await?;
     }
     let ticket = launcher.ticket();
-    let disk_bytes = if plan.directory.is_some() {
-        0
-    } else {
-        plan.limits.disk.0
-    };
+    let disk_bytes = plan.directory.as_ref().map_or(plan.limits.disk.0, |_| 0);
     let spawn = Spawn {
         id: ticket.id,
         guest: plan.origin,

@@ -190,22 +190,13 @@ impl Local {
             return self.evaluate(id, work).await;
         }
         let turn = self.turn(&request.limits, since).await?;
-        let bridged = connection.bridge.is_some();
         let provisions = Provisions::new(inbox, outbox.as_ref());
         let order = Order {
-            bridged,
+            bridged: connection.bridge.is_some(),
             provisions: provisions.as_ref(),
             attempt: Attempt::First,
         };
-        let (served, mut guest, start) = match self.started(fenced, request, order).await {
-            // Nothing of the program has run, so a new launcher can start it. If that dies as well, something on this machine
-            // kills launchers.
-            Err(Error::LauncherLost) => match self.started(fenced, request, order.again()).await {
-                Err(Error::NoLauncher) => return Err(Error::LauncherLost),
-                started => started?,
-            },
-            started => started?,
-        };
+        let (served, mut guest, start) = self.started_anew(fenced, request, order).await?;
         let outlet = match self.outlet(request, &mut guest) {
             Ok(outlet) => outlet,
             Err(error) => {
@@ -245,6 +236,24 @@ impl Local {
         self.retire(served, Some(guest), turn);
         result.duration = since.elapsed().as_secs_f64();
         Ok(result)
+    }
+
+    /// Starts the guest of a request as [`Self::started`] does, and once again if its launcher died.
+    async fn started_anew(
+        &self,
+        fenced: FencedRequest<'_>,
+        request: &Request,
+        order: Order<'_>,
+    ) -> Result<(Arc<LauncherState>, Guest, Start), Error> {
+        match self.started(fenced, request, order).await {
+            // Nothing of the program has run, so a new launcher can start it. If that dies as well, something on this machine
+            // kills launchers.
+            Err(Error::LauncherLost) => match self.started(fenced, request, order.again()).await {
+                Err(Error::NoLauncher) => Err(Error::LauncherLost),
+                started => started,
+            },
+            started => started,
+        }
     }
 
     /// Starts the guest of a request in a launcher of its kind, which is returned with it.
