@@ -48,9 +48,14 @@ fn serving(socket: &Path) -> Option<String> {
     Some(peer.pid.as_raw_nonzero().to_string())
 }
 
-/// Returns the hard limit of processes of a process's user (RLIMIT_NPROC); -1 if there is none.
+/// Returns the hard limit of processes of the user of Podman's service (RLIMIT_NPROC), -1 if there is none; `None` for a process
+/// that is neither Podman nor systemd, which starts it with its own limits: what stands between says nothing of Podman's.
 fn max_processes(process: &str) -> Option<i64> {
-    let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).ok();
+    if !matches!(read("comm")?.trim(), "podman" | "systemd") {
+        return None;
+    }
+    let limits = read("limits")?;
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max processes"))?;

@@ -665,6 +665,9 @@ fn the_names_that_the_host_knows_are_not_shown() {
     for engine in engines() {
         let look = "cat /etc/hosts /etc/resolv.conf";
         let mut outside = engine.dir.program(engine.name);
+        if engine.name == "podman" {
+            outside.args(["--runtime", "runc"]);
+        }
         // Podman's default limits may exceed its permissions.
         outside.args(["run", "--rm", "--network", "none", "--ulimit", "nofile=512:512"]);
         outside.args(["--ulimit", "nproc=4096:4096", IMAGE, "sh", "-c", look]);
@@ -672,7 +675,10 @@ fn the_names_that_the_host_knows_are_not_shown() {
         let inside = engine.run(&["-l", "bash", "-c", look]);
         let names = "127.0.0.1 localhost sandbox\n::1 localhost\n# This container has no network.\n";
         assert_eq!(inside.ok(), names);
-        assert_ne!(outside.ok(), names);
+        assert!(
+            outside.stdout.contains("localhost") && outside.stdout != names,
+            "{outside:?}"
+        );
         let write = engine.run(&["-l", "bash", "-c", "echo 192.0.2.1 example.com > /etc/hosts"]);
         assert_eq!(write.status, 1, "{write:?}");
         assert!(

@@ -71,8 +71,8 @@ fn is_whole(path: &Path, FixedFile { bytes, mode, .. }: FixedFile) -> bool {
         && fs::read(path).is_ok_and(|found| found == bytes)
 }
 
-/// Writes the file atomically: to a temporary path, then renamed.
-fn write(path: &Path, FixedFile { bytes, mode, .. }: FixedFile) -> io::Result<()> {
+/// Writes the file atomically, to a temporary path first.
+fn write(path: &Path, file: FixedFile) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     // A stale file of a process that had our process id.
     drop(fs::remove_file(&temporary));
@@ -81,13 +81,22 @@ fn write(path: &Path, FixedFile { bytes, mode, .. }: FixedFile) -> io::Result<()
         .create_new(true)
         .mode(0o700)
         .open(&temporary)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.set_permissions(fs::Permissions::from_mode(mode))?;
-            file.sync_all()
+        .and_then(|mut opened| {
+            opened.write_all(file.bytes)?;
+            opened.set_permissions(fs::Permissions::from_mode(file.mode))?;
+            opened.sync_all()
         })
-        .and_then(|()| fs::rename(&temporary, path));
+        .and_then(|()| place(&temporary, path, file));
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// Gives a file its name. If another process was faster, its file stays: containers that are being created know it by its
+/// identity.
+fn place(temporary: &Path, path: &Path, file: FixedFile) -> io::Result<()> {
+    match fs::hard_link(temporary, path) {
+        Err(_) if !is_whole(path, file) => fs::rename(temporary, path),
+        _ => fs::remove_file(temporary),
+    }
 }
 
 #[cfg(test)]

@@ -61,8 +61,8 @@ fn the_client_of_e2b_builds_templates() {
     put(&format!("PUT {address}")).failed(401, "the key is missing");
     tags_are_those_of_one_key(&world, &surface);
     a_build_ends_with_its_key(&world, &surface);
-    steps_of_a_build_count_as_runs(&world, &surface);
     what_is_built_is_recorded(&world);
+    steps_of_a_build_count_as_runs(&world, &surface);
     world.stop_engine("TERM");
     std::fs::remove_dir_all(world.dir.path("state/ringfence/images")).unwrap();
     world.close();
