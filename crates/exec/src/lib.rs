@@ -15,10 +15,8 @@
 //! - [`owner`]: marks of the process that owns a resource; [`clock`]: time stamps.
 #![forbid(unsafe_code)]
 
-pub mod artifact;
 pub mod backend;
 pub mod bridge;
-pub mod clock;
 pub mod filter;
 mod fingerprint;
 pub mod interpreter;
@@ -33,5 +31,12 @@ mod spec;
 pub mod supervise;
 
 pub use filter::{UnknownFilter, filter_document};
+pub use ringfence_artifacts as artifact;
 pub use ringfence_streams::{lines, output};
 pub use ringfence_trust::{self as trust, mount_guard, protected};
+
+/// Time stamps, and the time since boot.
+pub mod clock {
+    pub use ringfence_jail::uptime;
+    pub use ringfence_policy::timestamp::rfc3339;
+}

@@ -26,6 +26,7 @@ mod request;
 pub mod shell;
 mod store_policy;
 mod target;
+pub mod timestamp;
 mod trusted;
 mod units;
 

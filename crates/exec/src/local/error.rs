@@ -203,7 +203,7 @@ impl Error {
                 "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full".into()
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made".into(),
-            Self::Files(_) => "give fewer or smaller files, or allow the program more disk (`sandbox.disk`)".into(),
+            Self::Files(_) => "give fewer or smaller files, or allow the program more disk".into(),
             Self::NotInitialised => {
                 "call `ringfence::init()` first in `main`: the library starts this very program anew as its launcher".into()
             }

@@ -33,7 +33,7 @@ fn processes_are_counted() {
     deny(&fence, &["--pids", "16"], &threads, &[]);
 }
 
-/// What is allocated beyond a file's size is not in its size.
+/// Blocks beyond a file's size are not in its size.
 #[test]
 fn no_file_has_more_of_the_disk_than_its_size() {
     let Some(fence) = Fence::root() else { return };

@@ -30,7 +30,7 @@ pub(in super::super) struct Interpreter {
     pub(in super::super) cgroup: Option<String>,
     /// Set if the interpreter's last evaluation was interrupted.
     pub(in super::super) interrupted: bool,
-    /// What its `/output` shares with the directory of its output files.
+    /// The files that its `/output` shares with the directory of its output files.
     pub(in super::super) exchange: Exchange,
 }
 

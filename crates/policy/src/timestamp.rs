@@ -1,8 +1,6 @@
-//! Time stamps as RFC 3339, in UTC, and the time since boot.
+//! Time stamps as RFC 3339, in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
-
-pub use ringfence_jail::uptime;
 
 /// Formats a time like `2026-11-21T22:15:00.123Z`. A time before 1970 becomes 1970-01-01T00:00:00.000Z.
 pub fn rfc3339(time: SystemTime) -> String {
@@ -17,7 +15,7 @@ pub fn rfc3339(time: SystemTime) -> String {
 }
 
 /// Removes `-` and `:` from an RFC 3339 time, for use in a file name.
-pub(crate) fn compact(rfc3339: &str) -> String {
+pub fn compact(rfc3339: &str) -> String {
     rfc3339.chars().filter(|c| !matches!(c, '-' | ':')).collect()
 }
 

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use ringfence_policy::Scope;
+use ringfence_policy::{Scope, timestamp};
 use sha2::{Digest, Sha256};
-
-use crate::clock;
 
 /// Retention limits. Number and size never remove the newest record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +30,7 @@ impl Keep {
         let age = Duration::from_secs(u64::from(self.days) * 24 * 60 * 60);
         match now.checked_sub(age) {
             Some(oldest) if self.days > 0 => {
-                let oldest = clock::compact(&clock::rfc3339(oldest));
+                let oldest = timestamp::compact(&timestamp::rfc3339(oldest));
                 names.partition_point(|name| *name < oldest)
             }
             _ => 0,

@@ -1,4 +1,5 @@
 //! Artifacts: records of runs, one private file each, written atomically.
+#![forbid(unsafe_code)]
 
 mod retention;
 
@@ -12,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 pub use ringfence_policy::StorePolicy;
-use ringfence_policy::{ExecutionResult, Language, Outcome, Scope};
+use ringfence_policy::{ExecutionResult, Language, Outcome, Scope, timestamp};
+use ringfence_streams::output;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::open_flags::{O_NOFOLLOW, O_NONBLOCK};
-use crate::{clock, output};
 pub use retention::Keep;
 use retention::StoredRecord;
 use ringfence_network::redact::{Redactor, is_secret_name};
@@ -158,7 +159,11 @@ impl Store {
         self.make_directory()?;
         let stored = redacted(record);
         let content = serde_json::to_vec_pretty(&stored).map_err(Error::Encode)?;
-        let name = format!("{}_{:012x}", clock::compact(&stored.timestamp), hash(&content));
+        let name = format!(
+            "{}_{:012x}",
+            timestamp::compact(&stored.timestamp),
+            hash(&content)
+        );
         let path = self.write(&(name + &retention::tag(record.scope)), &content)?;
         self.sweep(Some(&path));
         Ok(Some(path))
@@ -327,10 +332,10 @@ impl Store {
     fn read(&self, name: &str) -> Result<String, Error> {
         let path = self.path(name);
         // A FIFO in its place must not block, nor a symbolic link lead elsewhere.
-        let flags = O_NOFOLLOW | O_NONBLOCK;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
-            .custom_flags(flags)
+            .custom_flags(flags.bits().cast_signed())
             .open(&path)
             .map_err(failed("open", &path))?;
         let mut bytes = Vec::new();
@@ -419,7 +424,7 @@ fn redacted(record: &Record<'_>) -> Stored {
     Stored {
         code: clean(record.code),
         language: record.language,
-        timestamp: clock::rfc3339(record.started),
+        timestamp: timestamp::rfc3339(record.started),
         result,
         metadata: Metadata {
             scope: Some(record.scope.as_str().to_owned()),
