@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ringfence_exec::owner::Owner;
@@ -29,6 +29,8 @@ const MOST_OWED: usize = 1000;
 
 /// Interval of the measurements of a container's memory.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// Timeout of the question for a container's process: an engine that stands still holds up no call.
+const INSPECTING: Duration = Duration::from_millis(500);
 
 /// The containers of this process in one engine.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub struct Container {
     life: watch::Receiver<Life>,
     commands: mpsc::Sender<Command>,
     given_up: Arc<Notify>,
+    /// Its first process, once the engine has named it.
+    pid: OnceLock<u32>,
 }
 
 impl ContainerSupervisor {
@@ -126,6 +130,7 @@ impl ContainerSupervisor {
             life: watched,
             commands,
             given_up,
+            pid: OnceLock::new(),
         };
         Ok((container, started.attached))
     }
@@ -297,7 +302,14 @@ impl Container {
 
     /// Measures it; `None` if it has ended, or the engine does not respond in time.
     pub(super) async fn measure(&self) -> Option<Use> {
-        let pid = self.engine.inspect(&self.id).await.ok()?.pid?;
+        let pid = match self.pid.get() {
+            Some(pid) => *pid,
+            None => {
+                let inspected = tokio::time::timeout(INSPECTING, self.engine.inspect(&self.id)).await;
+                let pid = inspected.ok()?.ok()?.pid?;
+                *self.pid.get_or_init(|| pid)
+            }
+        };
         match counters::read(&self.id, pid) {
             Some(used) => Some(used),
             None => self.engine.measure(&self.id).await,

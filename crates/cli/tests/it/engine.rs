@@ -35,9 +35,10 @@ fn what_an_ending_server_has_not_read_is_run_without_it() {
     let world = World::new(Mode::Engine, Place::Here).unwrap();
     world.stop_engine("TERM");
     for read in [0, 1] {
-        for input in [None, Some("given")] {
+        for (input, options) in [(None, &[][..]), (Some("given"), &["--stdin", "-"])] {
             let listener = UnixListener::bind(world.socket()).unwrap();
-            let call = world.call(["-c", "import sys; print(sys.stdin.read() or 'none')"]);
+            let code = ["-c", "import sys; print(sys.stdin.read() or 'none')"];
+            let call = world.call(options.iter().chain(&code));
             let mut running = call.start();
             let mut stdin = running.stdin.take().unwrap();
             stdin.write_all(input.unwrap_or_default().as_bytes()).unwrap();

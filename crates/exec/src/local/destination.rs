@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 use ringfence_jail::FileUser;
 use ringfence_policy::Trusted;
@@ -28,6 +29,15 @@ pub struct Destination {
     rules: Option<CopyRules>,
     /// Owner of what is created, if not our own user.
     owner: Option<(u32, u32)>,
+}
+
+/// The identity of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DirectoryId {
+    device: u64,
+    inode: u64,
+    /// The time it was made, for numbers of inodes are used again.
+    created: Option<SystemTime>,
 }
 
 /// Names and paths that a delivery must not change.
@@ -82,10 +92,14 @@ impl Destination {
         self.directory.try_clone().map(OwnedFd::from)
     }
 
-    /// Returns the device and inode of the directory.
-    pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
+    /// Returns the identity of the directory.
+    pub(super) fn identity(&self) -> io::Result<DirectoryId> {
         let found = self.directory.metadata()?;
-        Ok((found.dev(), found.ino()))
+        Ok(DirectoryId {
+            device: found.dev(),
+            inode: found.ino(),
+            created: found.created().ok(),
+        })
     }
 
     /// Returns `true` if the directory has no entries, or cannot be read.
@@ -119,7 +133,8 @@ impl Destination {
         let parent = above
             .iter()
             .try_fold(self.directory.try_clone()?, |directory, name| {
-                open_directory(&below(&directory, name))
+                let entered = open_directory(&below(&directory, name))?;
+                check_mount(&directory, &entered).map(|()| entered)
             })?;
         Ok((parent, name))
     }
@@ -132,7 +147,7 @@ impl Destination {
 
     /// Writes the first `bytes` of `source` to `path`, relative to the directory. A link at the final
     /// component is replaced; one before it is an error. Returns the version of the new file.
-    pub(super) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<Stamp> {
+    pub(super) fn deliver(&self, source: &File, path: &Path, bytes: u64) -> io::Result<Stamp> {
         let _user = match self.owner {
             Some((user, group)) => Some(FileUser::of_thread(user, group)?),
             None => None,
@@ -209,7 +224,8 @@ fn enter_all(directory: File, path: &Path, rules: Option<&CopyRules>) -> io::Res
         .try_fold(directory, |directory, component| match component {
             Component::Normal(name) => {
                 let Some(rules) = rules else {
-                    return enter(&directory, name);
+                    let entered = enter(&directory, name)?;
+                    return check_mount(&directory, &entered).map(|()| entered);
                 };
                 check_repository(&directory, name)?;
                 let entered = enter(&directory, name)?;
@@ -233,6 +249,14 @@ fn enter(directory: &File, name: &OsStr) -> io::Result<File> {
             _ => open_directory(&path),
         },
         opened => opened,
+    }
+}
+
+/// Rejects a directory of another file system: a mount below a program's directory leads to one of the host.
+pub(super) fn check_mount(above: &File, below: &File) -> io::Result<()> {
+    match above.metadata()?.dev() == below.metadata()?.dev() {
+        true => Ok(()),
+        false => Err(io::Error::other("a mount lies there")),
     }
 }
 
@@ -288,7 +312,7 @@ mod tests {
         let path = dir.path().canonicalize().unwrap().join("a/b");
         let destination = open(&path).unwrap();
         destination
-            .deliver(source(dir.path()), Path::new("c/file"), 4)
+            .deliver(&source(dir.path()), Path::new("c/file"), 4)
             .unwrap();
         assert_eq!(fs::read_to_string(path.join("c/file")).unwrap(), "hell");
         assert_eq!(fs::read_dir(path).unwrap().count(), 1);
@@ -309,7 +333,7 @@ mod tests {
         let destination = open(&root.join("out")).unwrap();
         assert!(
             destination
-                .deliver(source(&root), Path::new("sub/file"), 5)
+                .deliver(&source(&root), Path::new("sub/file"), 5)
                 .is_err()
         );
         assert_eq!(fs::read_dir(root.join("precious")).unwrap().count(), 0);
@@ -323,7 +347,7 @@ mod tests {
         let destination = open(&root.join("out")).unwrap();
         fs::rename(root.join("out"), root.join("moved")).unwrap();
         symlink(root.join("precious"), root.join("out")).unwrap();
-        destination.deliver(source(&root), Path::new("file"), 5).unwrap();
+        destination.deliver(&source(&root), Path::new("file"), 5).unwrap();
         assert!(root.join("moved/file").exists());
         assert_eq!(fs::read_dir(root.join("precious")).unwrap().count(), 0);
     }
@@ -368,10 +392,12 @@ mod tests {
         };
         let destination = Destination::open(&root.join("out"), spared).unwrap();
         for path in ["skills/a", "skills/deep/a", "config"] {
-            let delivered = destination.deliver(source(&root), Path::new(path), 5);
+            let delivered = destination.deliver(&source(&root), Path::new(path), 5);
             assert!(delivered.is_err(), "{path}");
         }
-        destination.deliver(source(&root), Path::new("other"), 5).unwrap();
+        destination
+            .deliver(&source(&root), Path::new("other"), 5)
+            .unwrap();
         assert_eq!(fs::read_to_string(root.join("out/config")).unwrap(), "own");
         assert!(Destination::open(&root.join("out/skills/deep"), spared).is_err());
     }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::destination::Destination;
+use super::destination::{Destination, DirectoryId};
 use super::output_files::{self, CollectedFiles};
 
 /// The version of a file. A program cannot set the time of the last change (`st_ctime`).
@@ -34,12 +34,16 @@ impl Stamp {
     }
 }
 
-/// A file that both sides have in the same version.
+/// A file whose version is known.
 #[derive(Debug, Clone, Copy)]
 struct Shared {
-    host: Stamp,
+    /// `None`: the program had it before it met the directory, and it is not the directory's.
+    host: Option<Stamp>,
     guest: Stamp,
 }
+
+/// Directories that an exchange remembers. A session may be used in several conversations.
+const MAX_DIRECTORIES: usize = 16;
 
 /// The side that files are copied from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,17 +52,25 @@ pub(super) enum Side {
     Guest,
 }
 
-/// The files that both sides have in the same version, by path.
+/// The files that a program's `/output` shares with host directories.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    /// Device and inode of the host directory.
-    directory: Option<(u64, u64)>,
+    /// The directory of the present program.
+    current: Known,
+    /// Those of before.
+    others: BTreeMap<DirectoryId, Known>,
+}
+
+/// The files of one directory, by path.
+#[derive(Debug, Default)]
+struct Known {
+    directory: Option<DirectoryId>,
     shared: BTreeMap<PathBuf, Shared>,
 }
 
 impl Exchange {
     /// Copies to a program's `/output` what the host directory has, and removes there what has gone from it. A file that
-    /// the program has and the exchange does not know stays. Returns warnings about what was not copied.
+    /// the program has of its own stays. Returns warnings about what was not copied.
     pub(super) fn fill(
         &mut self,
         host: &Destination,
@@ -66,10 +78,10 @@ impl Exchange {
         limit: u64,
     ) -> Vec<String> {
         let filled = host.identity().and_then(|directory| {
-            if self.directory.replace(directory) != Some(directory) {
-                self.shared.clear();
-            }
             let guest = Destination::in_cell(output?)?;
+            if self.current.directory != Some(directory) {
+                self.meet(directory, &guest);
+            }
             Ok(self.copy(Side::Host, host.descriptor(), [host, &guest], limit))
         });
         match filled {
@@ -114,10 +126,41 @@ impl Exchange {
         copied
     }
 
+    /// Turns to a directory. What the program has made since it turned away, or has when it meets one for the first time, is
+    /// not the directory's.
+    fn meet(&mut self, directory: DirectoryId, guest: &Destination) {
+        let mut known = self.others.remove(&directory).unwrap_or_default();
+        known.directory = Some(directory);
+        for (path, own) in files_of(guest) {
+            let is_shared = |shared: &Shared| shared.guest == own.guest;
+            if !known.shared.get(&path).is_some_and(is_shared) {
+                known.shared.insert(path, own);
+            }
+        }
+        let before = std::mem::replace(&mut self.current, known);
+        if let Some(directory) = before.directory {
+            if self.others.len() >= MAX_DIRECTORIES {
+                self.others.clear();
+            }
+            self.others.insert(directory, before);
+        }
+    }
+
     /// Returns `true` if the sides share nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.shared.is_empty()
+        self.current.shared.is_empty()
     }
+}
+
+/// Returns the files that a program has, as its own.
+fn files_of(guest: &Destination) -> BTreeMap<PathBuf, Shared> {
+    let found = output_files::collect_from(guest.descriptor(), None, 0).files;
+    let own = found.into_iter().filter_map(|file| {
+        let path = PathBuf::from(file.path);
+        let guest = guest.stamp(&path)?;
+        Some((path, Shared { host: None, guest }))
+    });
+    own.collect()
 }
 
 /// A copy from one side of an exchange to the other.
@@ -139,16 +182,19 @@ impl Copying<'_> {
     /// Returns `true` if a file of the source need not be copied: the destination has this version, or the program has one
     /// of its own.
     pub(super) fn skips(&mut self, path: &Path, found: &Metadata, to: &Destination) -> bool {
-        let shared = self.exchange.shared.get(path);
+        let shared = self.exchange.current.shared.get(path);
         if shared.is_some() {
             self.seen.insert(path.to_path_buf());
         }
         match self.from {
             Side::Guest => shared.is_some_and(|shared| shared.guest == Stamp::of(found)),
-            Side::Host => {
-                shared.is_some_and(|shared| shared.host == Stamp::of(found))
-                    || to.stamp(path) != shared.map(|shared| shared.guest)
-            }
+            Side::Host => match shared {
+                Some(Shared { host: None, .. }) => true,
+                Some(Shared { host, guest }) => {
+                    *host == Some(Stamp::of(found)) || to.stamp(path) != Some(*guest)
+                }
+                None => to.stamp(path).is_some(),
+            },
         }
     }
 
@@ -160,21 +206,35 @@ impl Copying<'_> {
             Side::Guest => (placed, found),
         };
         self.seen.insert(path.to_path_buf());
-        self.exchange
-            .shared
-            .insert(path.to_path_buf(), Shared { host, guest });
+        let host = Some(host);
+        let shared = &mut self.exchange.current.shared;
+        shared.insert(path.to_path_buf(), Shared { host, guest });
+    }
+
+    /// Removes the file that was where a directory of `path` is now, if the destination still has the shared version.
+    pub(super) fn clear_way(&mut self, path: &Path, to: &Destination) -> bool {
+        let shared = &mut self.exchange.current.shared;
+        let Some(file) = path.ancestors().skip(1).find(|above| shared.contains_key(*above)) else {
+            return false;
+        };
+        let version = shared.remove(file).and_then(|known| match self.from {
+            Side::Host => Some(known.guest),
+            Side::Guest => known.host,
+        });
+        version.is_some_and(|version| to.remove(file, version).is_ok())
     }
 
     /// Forgets the files that the source has no longer, and returns their versions at the destination.
     fn gone(self) -> Vec<(PathBuf, Stamp)> {
         let (from, seen) = (self.from, self.seen);
-        let gone = self
-            .exchange
-            .shared
-            .extract_if(.., |path, _| !seen.contains(path));
-        gone.map(|(path, shared)| match from {
-            Side::Host => (path, shared.guest),
-            Side::Guest => (path, shared.host),
+        let is_gone = |path: &PathBuf, shared: &mut Shared| {
+            // What the directory never had has not gone from it.
+            !seen.contains(path) && (from == Side::Guest || shared.host.is_some())
+        };
+        let gone = self.exchange.current.shared.extract_if(.., is_gone);
+        gone.filter_map(|(path, shared)| match from {
+            Side::Host => Some((path, shared.guest)),
+            Side::Guest => Some((path, shared.host?)),
         })
         .collect()
     }
@@ -285,6 +345,45 @@ mod tests {
         assert_eq!(sides.collect(), ["a", "b"]);
         assert_eq!(fs::read(host.join("a")).unwrap(), b"guest!");
         assert_eq!(fs::read(host.join("b")).unwrap(), b"host!");
+    }
+
+    /// A copy of a session has its files, which are not the directory's, and so has a session that is used in another
+    /// conversation.
+    #[test]
+    fn what_a_program_had_before_goes_nowhere_unless_it_changes() {
+        let mut sides = Sides::new();
+        let guest = sides.guest.path().to_owned();
+        for name in ["a", "b"] {
+            fs::write(guest.join(name), "old").unwrap();
+            fs::write(sides.host.path().join(name), "new").unwrap();
+        }
+        assert_eq!(sides.fill(), [""; 0]);
+        fs::write(guest.join("b"), "changed").unwrap();
+        assert_eq!(sides.collect(), ["b"]);
+        assert_eq!(fs::read(sides.host.path().join("a")).unwrap(), b"new");
+        let first = std::mem::replace(&mut sides.host, tempfile::tempdir().unwrap());
+        assert_eq!(sides.fill(), [""; 0]);
+        assert_eq!(sides.collect(), [""; 0]);
+        fs::write(guest.join("c"), "of the second").unwrap();
+        assert_eq!(sides.collect(), ["c"]);
+        let second = std::mem::replace(&mut sides.host, first);
+        assert_eq!(sides.fill(), [""; 0]);
+        assert_eq!(sides.collect(), [""; 0]);
+        assert_eq!(fs::read_dir(second.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_takes_the_place_of_a_file() {
+        let mut sides = Sides::new();
+        let (host, guest) = (sides.host.path().to_owned(), sides.guest.path().to_owned());
+        fs::write(host.join("d"), "file").unwrap();
+        assert_eq!(sides.fill(), [""; 0]);
+        fs::remove_file(guest.join("d")).unwrap();
+        fs::create_dir(guest.join("d")).unwrap();
+        fs::write(guest.join("d/x"), "x").unwrap();
+        assert_eq!(sides.collect(), ["d/x"]);
+        assert_eq!(fs::read(host.join("d/x")).unwrap(), b"x");
+        assert_eq!(sides.collect(), [""; 0]);
     }
 
     /// Links are not followed, and what is too large is told.

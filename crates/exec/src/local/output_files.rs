@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::OutputFile;
 
-use super::destination::{Destination, handle, is_refusal};
+use super::destination::{Destination, check_mount, handle, is_refusal};
 use super::exchange::Copying;
 use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 
@@ -170,9 +170,14 @@ impl Walk<'_, '_> {
         let found = open_entry(directory, path)
             .ok()
             .and_then(|file| Some((file.metadata().ok()?, file)));
+        if let Some((_, file)) = &found
+            && check_mount(directory, file).is_err()
+        {
+            return self.leave(&format!("{} is a mount and was left", path.display()));
+        }
         match found {
             Some((metadata, _)) if metadata.is_dir() => self.note(path),
-            Some((metadata, file)) if metadata.is_file() => self.take(file, path, &metadata),
+            Some((metadata, file)) if metadata.is_file() => self.take(&file, path, &metadata),
             Some(_) => self.leave(&format!("{} is not a regular file and was left", path.display())),
             None => {
                 let path = path.display();
@@ -198,7 +203,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn take(&mut self, file: File, path: &Path, found: &Metadata) {
+    fn take(&mut self, file: &File, path: &Path, found: &Metadata) {
         let bytes = found.len();
         if let Some(destination) = self.destination {
             if let Some(copying) = &mut self.copying
@@ -210,7 +215,14 @@ impl Walk<'_, '_> {
                 return self.leave(&format!("{} exceeds the disk limit and was left", path.display()));
             };
             self.left = left;
-            match (destination.deliver(file, path, bytes), &mut self.copying) {
+            let mut delivered = destination.deliver(file, path, bytes);
+            if let (Err(error), Some(copying)) = (&delivered, &mut self.copying)
+                && error.kind() == io::ErrorKind::NotADirectory
+                && copying.clear_way(path, destination)
+            {
+                delivered = destination.deliver(file, path, bytes);
+            }
+            match (delivered, &mut self.copying) {
                 (Ok(placed), Some(copying)) => copying.note(path, found, placed),
                 (Ok(_), None) => {}
                 (Err(error), _) => {

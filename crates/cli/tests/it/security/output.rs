@@ -1,7 +1,7 @@
 //! Threat: files in `/output` that disturb their collection.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::fence::Fence;
 use crate::support::entries;
@@ -10,6 +10,26 @@ use crate::support::entries;
 fn collected(fence: &Fence, options: &[&str], code: &str) -> serde_json::Value {
     fs::create_dir_all(fence.dir.path("work/out")).unwrap();
     fence.result(&[options, &["--output", "out"]].concat(), code)
+}
+
+/// The collection has more rights on a mounted directory than the program.
+#[test]
+fn mounts_below_the_output_are_left() {
+    let Some(fence) = Fence::root() else { return };
+    fence.dir.write("host/secret", "secret");
+    let secret = fence.dir.path("host/secret");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::chown(&secret, Some(12345), None).unwrap();
+    assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    let mount = format!("{}:/output/host:ro", fence.dir.path("host").display());
+    let code = "open('/output/own', 'w').close()\ntry:\n    open('/output/host/secret')\n\
+                except PermissionError as error:\n    print(error.strerror)";
+    // Whether the mount is still there depends on the end of the program.
+    for _ in 0..5 {
+        let result = collected(&fence, &["--mount", &mount], code);
+        assert_eq!(result["stdout"], "Permission denied\n", "{result:#}");
+        assert_eq!(entries(&fence.dir.path("work/out")), ["own"], "{result:#}");
+    }
 }
 
 #[test]

@@ -242,5 +242,12 @@ async fn supply(interpreter: &mut Interpreter, work: &EvaluationCall) -> Result<
         outbox.exchange(std::mem::take(&mut interpreter.exchange));
         outbox.fill(output.open()).await;
     }
-    work.inbox.give(output.open().map_err(LocalError::Files)?).await
+    let given = match output.open() {
+        Ok(output) => work.inbox.give(output).await,
+        Err(error) => Err(LocalError::Files(error)),
+    };
+    if let (Err(_), Some(outbox)) = (&given, &work.outbox) {
+        interpreter.exchange = outbox.exchange(Exchange::default());
+    }
+    given
 }
