@@ -60,7 +60,7 @@ def test_terminals_that_are_misused(client: Client) -> None:
         with pytest.raises(Conflict):
             pty.send_stdin("late")
     for call in (sandbox.pty.create, lambda: pty.resize(80, 24), lambda: pty.send_stdin("x"), lambda: next(pty.stream()), pty.wait):
-        with pytest.raises(NotFound, match="has ended"):
+        with pytest.raises(NotFound, match="was removed at"):
             call()
 
 

@@ -39,7 +39,7 @@ fn no_file_has_more_of_the_disk_than_its_size() {
     let Some(fence) = Fence::root() else { return };
     let kept = probe(
         "fallocate beyond the size",
-        "EOPNOTSUPP",
+        "ENOTSUP",
         "import ctypes, tempfile\nlibc = ctypes.CDLL(None, use_errno=True)\nfile = tempfile.TemporaryFile(dir='.')\n\
          if libc.fallocate(file.fileno(), 1, ctypes.c_long(0), ctypes.c_long(1 << 20)):\n    \
              raise OSError(ctypes.get_errno(), '')",
