@@ -16,6 +16,7 @@ fn collected(fence: &Fence, options: &[&str], code: &str) -> serde_json::Value {
 #[test]
 fn mounts_below_the_output_are_left() {
     let Some(fence) = Fence::root() else { return };
+    fs::create_dir(fence.dir.path("host")).unwrap();
     fence.dir.write("host/secret", "secret");
     let secret = fence.dir.path("host/secret");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
