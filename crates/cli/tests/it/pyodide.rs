@@ -559,7 +559,10 @@ fn a_server_keeps_one_ready_and_shares_none() {
     let code = "import os\nprint(open('/output/d/b').read(), os.listdir('/output'))\nopen('/output/a', 'a').write('pyodide')";
     let answer = client.call("run_code", &json!({"code": code, "runtime": "pyodide"}));
     let told = crate::mcp::text(&answer);
-    assert!(told.starts_with("bash\n ['a', 'd']\n[file /output/a: 12B]"), "{told}");
+    assert!(
+        told.starts_with("bash\n ['a', 'd']\n[file /output/a: 12B]"),
+        "{told}"
+    );
     let answer = client.call("run_code", &json!({"code": "cat /output/a", "language": "bash"}));
     assert_eq!(crate::mcp::text(&answer), "bash\npyodide");
     let mut run = |code: &str| {

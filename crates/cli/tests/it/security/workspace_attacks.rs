@@ -139,7 +139,10 @@ fn files_that_come_along_open_no_disk_without_an_end() {
         "{ended}"
     );
     assert!(
-        ended["stderr"].as_str().unwrap().contains("No space left on device"),
+        ended["stderr"]
+            .as_str()
+            .unwrap()
+            .contains("No space left on device"),
         "{ended}"
     );
     assert_eq!(entries(&tools.dir.path("tmp")), [""; 0]);
