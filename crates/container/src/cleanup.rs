@@ -39,7 +39,7 @@ impl Remains {
 
 /// Like [`clean`], repeated after these pauses while something remains: a container engine that is busy, or that has a container
 /// in a state between two others, succeeds seconds later. The next sweep would be minutes later.
-pub(super) async fn clean_patiently(
+pub(super) async fn clean_with_retries(
     engine: &ContainerRuntime,
     remains: &Remains,
     grace: Duration,

@@ -51,7 +51,7 @@ pub(super) async fn run(
         owner: supervisor.owner(),
         storage: Storage::Host,
     };
-    let spec = settings.with_names(places.spec(settings, frame, program, ours)?)?;
+    let spec = settings.with_hosts_files(places.spec(settings, frame, program, ours)?)?;
     let isolation = isolation(supervisor, &spec);
     let new_container = NewContainer {
         max_duration: request.limits.timeout.as_duration() + ROOM,

@@ -147,11 +147,9 @@ impl Instances for Source {
 
     async fn start(&self, key: &Key) -> Option<Ready> {
         let ready = self.make(key, Interpreter::Warm).await.ok()?;
-        let used = ready.warm.container().measure().await;
-        Some(Ready {
-            cpu_at_start: used.and_then(|used| used.cpu_seconds).unwrap_or_default(),
-            ..ready
-        })
+        // Its start is nobody's call.
+        let _ = ready.warm.container().use_since_last().await;
+        Some(ready)
     }
 
     async fn end(&self, ready: Ready) {
@@ -180,7 +178,7 @@ impl Source {
         };
         let spec = self
             .settings
-            .with_names(places.spec(&self.settings, frame, nothing, ours)?)?;
+            .with_hosts_files(places.spec(&self.settings, frame, nothing, ours)?)?;
         let isolation = oneshot::isolation(supervisor, &spec);
         let new_container = NewContainer {
             spec: warm::with_init(spec, &program, 1, interpreter)?,
@@ -196,7 +194,6 @@ impl Source {
             isolation,
             environment: layout::with(image, &layout::fixed(frame.has_workspace)),
             egress: self.settings.egress.clone(),
-            cpu_at_start: 0.0,
             fresh: false,
         })
     }

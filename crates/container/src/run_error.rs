@@ -204,7 +204,7 @@ impl RunError {
             | Self::ReachUnder(_) => R::Invalid,
             Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
             Self::NotRun(NotRun::TooLong) => R::Invalid,
-            Self::NotRun(error) if error.is_without_room() => R::Busy,
+            Self::NotRun(error) if error.is_out_of_processes() => R::Busy,
             Self::ProgramMissing { .. } | Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
             Self::NotRun(NotRun::InitLost(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,

@@ -68,7 +68,7 @@ impl Containers {
         }
         let spec = self
             .settings()
-            .with_names(self.container_spec(supervisor, new)?)?;
+            .with_hosts_files(self.container_spec(supervisor, new)?)?;
         let environment = supervisor.engine().image_environment(&spec.image).await?;
         let spec = Spec {
             env: layout::with(layout::with(environment, &layout::fixed(true)), new.env),

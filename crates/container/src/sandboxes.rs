@@ -176,7 +176,7 @@ impl Sandboxes {
             owner: supervisor.owner().clone(),
         };
         let new_container = NewContainer {
-            spec: self.containers.settings().with_names(spec)?,
+            spec: self.containers.settings().with_hosts_files(spec)?,
             max_duration,
             attach: false,
             belongings: None,

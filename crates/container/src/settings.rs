@@ -74,7 +74,7 @@ impl Settings {
     }
 
     /// Gives a container files of names. Engines would give it copies of the host's, with the names that its operator uses.
-    pub(super) fn with_names(&self, spec: Spec) -> Result<Spec, RunError> {
+    pub(super) fn with_hosts_files(&self, spec: Spec) -> Result<Spec, RunError> {
         let names = match spec.network {
             NetworkMode::None => &[HOSTS, RESOLVER][..],
             // The engine says where names are resolved.

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::cleanup::{Remains, clean};
 use super::counters;
 use super::info::Info;
+use super::init::Finished;
 use super::orphans::{self, Swept};
 use super::runtime::Id;
 use super::spec::{Bind, Name, OciRuntime, Spec, Volume};
@@ -57,6 +58,8 @@ pub struct Container {
     given_up: Arc<Notify>,
     /// Its first process, once the engine has named it.
     pid: OnceLock<u32>,
+    /// Processor seconds at the end of the last call.
+    cpu_seconds: Mutex<f64>,
 }
 
 impl ContainerSupervisor {
@@ -131,6 +134,7 @@ impl ContainerSupervisor {
             commands,
             given_up,
             pid: OnceLock::new(),
+            cpu_seconds: Mutex::default(),
         };
         Ok((container, started.attached))
     }
@@ -300,8 +304,40 @@ impl Container {
         &self.id
     }
 
+    /// Runs a call, and adds to its result what the container counts of all processes meanwhile.
+    pub(super) async fn metered<E>(
+        &self,
+        call: impl Future<Output = Result<Finished, E>>,
+    ) -> Result<Finished, E> {
+        let mut most = None;
+        let mut finished = tokio::select! {
+            finished = call => finished?,
+            never = self.watch_memory(&mut most) => match never {},
+        };
+        if let Some(used) = self.use_since_last().await {
+            finished.add_counted(used.cpu_seconds, most.max(used.memory_peak_bytes));
+        }
+        Ok(finished)
+    }
+
+    /// Returns its usage; processor time is that since the last time. What calls used that ran at the same time is counted
+    /// once, for the first that ends.
+    pub(super) async fn use_since_last(&self) -> Option<Use> {
+        let used = self.measure().await?;
+        let mut last = lock(&self.cpu_seconds);
+        let since_last = used.cpu_seconds.map(|now| {
+            let since_last = (now - *last).max(0.0);
+            *last = last.max(now);
+            since_last
+        });
+        Some(Use {
+            cpu_seconds: since_last,
+            ..used
+        })
+    }
+
     /// Measures it; `None` if it has ended, or the engine does not respond in time.
-    pub(super) async fn measure(&self) -> Option<Use> {
+    async fn measure(&self) -> Option<Use> {
         let pid = match self.pid.get() {
             Some(pid) => *pid,
             None => {
@@ -317,7 +353,7 @@ impl Container {
     }
 
     /// Keeps the most memory that was in use, as long as the engine does not: only some tell the peak. Never returns.
-    pub(super) async fn watch_memory(&self, most: &mut Option<u64>) -> Infallible {
+    async fn watch_memory(&self, most: &mut Option<u64>) -> Infallible {
         loop {
             tokio::time::sleep(MEASURE_EVERY).await;
             match self.measure().await {

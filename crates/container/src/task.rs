@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::attached::AttachedMounts;
-use super::cleanup::{Remains, clean_patiently};
+use super::cleanup::{Remains, clean_with_retries};
 use super::runtime::{Id, Inspected, Status};
 use super::spec::Spec;
 use super::spec::lower::labels;
@@ -221,7 +221,7 @@ impl ContainerTask {
         let asked = self.life.borrow().state == State::Stopping && self.life.borrow().exit_code.is_none();
         self.happened(Event::Clean);
         let grace = if asked { GRACE } else { Duration::ZERO };
-        let problems = clean_patiently(&self.engine, remains, grace).await;
+        let problems = clean_with_retries(&self.engine, remains, grace).await;
         let problems = problems.iter().map(Error::to_string).collect();
         self.life.send_modify(|life| life.problems = problems);
         self.happened(Event::Removed);

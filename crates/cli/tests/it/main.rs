@@ -18,6 +18,7 @@ mod config;
 mod conformance;
 mod console;
 mod containers;
+mod containers_bounds;
 mod containers_exchanged;
 mod containers_owner;
 mod containers_served;

@@ -89,7 +89,7 @@ impl NotRun {
     }
 
     /// Returns `true` if the container had no room for another process.
-    pub fn is_without_room(&self) -> bool {
+    pub fn is_out_of_processes(&self) -> bool {
         matches!(self, Self::NotStarted { errno: EAGAIN, .. })
     }
 

@@ -1,7 +1,6 @@
 //! Creates a reused container: its mounts, and the mechanism that runs its calls.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfence_exec::local::Workdir;
@@ -21,7 +20,7 @@ use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, ProcessLimit, Res
 use crate::supervisor::{Container, ContainerSupervisor};
 use crate::task::NewContainer;
 use crate::warm::{self, Warm};
-use crate::{Use, layout, mounts, oneshot, pool_key};
+use crate::{layout, mounts, oneshot, pool_key};
 
 /// Longer than the lifetime of any reused container, which ends with its calls.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -48,8 +47,6 @@ pub(super) struct ReusedContainer {
     pub(super) own: Option<PathBuf>,
     /// Warning for a workspace with a read-only top directory.
     pub(super) closed: Option<String>,
-    /// Processor time of the container up to the end of its last call.
-    pub(super) counted: Mutex<f64>,
 }
 
 /// The mechanism that runs calls in a container.
@@ -122,7 +119,7 @@ impl Maker<'_> {
         let warm = warm::start(self.supervisor, new_container(spec, None), Interpreter::Warm).await?;
         let container = facts(Runs::Init(warm));
         // Its start is nobody's call.
-        let _ = container.measure().await;
+        let _ = container.handle().use_since_last().await;
         Ok(container)
     }
 
@@ -161,7 +158,6 @@ impl Maker<'_> {
             exchange,
             own,
             closed,
-            counted: Mutex::default(),
         }
     }
 
@@ -214,7 +210,7 @@ impl Maker<'_> {
             scope: key.scope.as_str().to_owned(),
             owner: supervisor.owner().clone(),
         };
-        Ok((settings.with_names(spec)?, own))
+        Ok((settings.with_hosts_files(spec)?, own))
     }
 
     fn binds(&self, own: Option<&Workdir>, storage: Storage) -> Result<Binds, RunError> {
@@ -264,22 +260,6 @@ impl ReusedContainer {
             Runs::Exec(..) => true,
         };
         init && self.handle().life().state.is_alive()
-    }
-
-    /// Measures the container. Its processor time is that since the last measurement: what calls used that ran at the
-    /// same time is counted once, with the first that ends.
-    pub(super) async fn measure(&self) -> Option<Use> {
-        let used = self.handle().measure().await?;
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let since_then = used.cpu_seconds.map(|now| {
-            let since_then = (now - *counted).max(0.0);
-            *counted = counted.max(now);
-            since_then
-        });
-        Some(Use {
-            cpu_seconds: since_then,
-            ..used
-        })
     }
 
     /// Ends the container with all processes, and waits for its removal.

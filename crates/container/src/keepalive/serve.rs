@@ -54,17 +54,12 @@ pub(super) async fn serve(
     };
     let wants_bridge = connection.bridge.is_some();
     let mut warnings = container.give().await;
-    let mut most = None;
-    let mut finished = tokio::select! {
-        finished = run(container, call, connection) => finished?,
-        never = container.handle().watch_memory(&mut most) => match never {},
-    };
+    let finished = container
+        .handle()
+        .metered(run(container, call, connection))
+        .await?;
     let limit = request.limits.disk.0;
-    let taking = container.take(finished.output, since, limit);
-    let ((files, told_of_files), used) = tokio::join!(taking, container.measure());
-    if let Some(used) = used {
-        finished.add_counted(used.cpu_seconds, most.max(used.memory_peak_bytes));
-    }
+    let (files, told_of_files) = container.take(finished.output, since, limit).await;
     warnings.extend(told_of_files);
     if finished.outcome == Outcome::Unknown && finished.output.is_none() {
         warnings.push(exchange::LOST.to_owned());

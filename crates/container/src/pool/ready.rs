@@ -21,8 +21,6 @@ pub(crate) struct Ready {
     pub(super) environment: Vec<(EnvName, String)>,
     /// Egress settings of its outlet, if the request has a network.
     pub(super) egress: NetworkSettings,
-    /// Processor time of its start.
-    pub(super) cpu_at_start: f64,
     /// Set if the container was created for its request.
     pub(super) fresh: bool,
 }

@@ -9,7 +9,7 @@ use ringfence_network::egress::Outlet;
 use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
 
 use super::ready::Ready;
-use crate::exchange::{self, Taken};
+use crate::exchange;
 use crate::init::{Finished, NotRun, start};
 use crate::layout::with;
 use crate::run_error::RunError;
@@ -31,7 +31,13 @@ pub(crate) async fn serve(
         Network::Allowlist(policy) => Some(Outlet::new(policy, &ready.egress)),
     };
     let mut warnings = ready.supply(request).await;
-    let (ran, taken) = counted(&ready, request, connection, outlet.as_ref(), since).await;
+    let running = run(&ready, request, connection, outlet.as_ref());
+    let ran = ready.warm.container().metered(running).await;
+    let state = ran.as_ref().ok().and_then(|finished| finished.output);
+    let taken = match state {
+        Some(state) => Some(ready.exchange.take(ready.warm.init(), state, since).await),
+        None => None,
+    };
     // No process of the call is left: the container only waits for its own end.
     ready.warm.init().release();
     let is_late = since.elapsed().unwrap_or_default() >= request.limits.timeout.as_duration();
@@ -87,34 +93,6 @@ pub(crate) async fn serve(
     meta.warnings
         .extend(life.into_iter().flat_map(|life| life.problems));
     Ok(result)
-}
-
-/// Runs a program, takes its output files, and counts what the whole container used meanwhile.
-async fn counted(
-    ready: &Ready,
-    request: &Request,
-    connection: Connection,
-    outlet: Option<&Outlet>,
-    since: SystemTime,
-) -> (Result<Finished, RunError>, Option<Taken>) {
-    let mut most = None;
-    let mut ran = tokio::select! {
-        ran = run(ready, request, connection, outlet) => ran,
-        never = ready.warm.container().watch_memory(&mut most) => match never {},
-    };
-    let state = ran.as_ref().ok().and_then(|finished| finished.output);
-    let taking = async {
-        match state {
-            Some(state) => Some(ready.exchange.take(ready.warm.init(), state, since).await),
-            None => None,
-        }
-    };
-    let (taken, used) = tokio::join!(taking, ready.warm.container().measure());
-    if let (Ok(finished), Some(used)) = (&mut ran, used) {
-        let spent = used.cpu_seconds.map(|seconds| seconds - ready.cpu_at_start);
-        finished.add_counted(spent, most.max(used.memory_peak_bytes));
-    }
-    (ran, taken)
 }
 
 /// Classifies the end of a program together with its init, if possible.
