@@ -18,9 +18,9 @@ pub struct Hint {
     pub model: Option<String>,
 }
 
-/// The place of a program, on which its remedies depend.
+/// The kind of a program, on which its remedies depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ProgramKind {
     Run,
     /// A sandbox, whose limits and network are those that it was created with.
     Sandbox,
@@ -29,12 +29,15 @@ enum Place {
 /// Returns the hint for a failed program, then one for each host that it was refused.
 pub fn hints(result: &ExecutionResult) -> Vec<Hint> {
     let refused = result.meta.egress.iter().flat_map(refused::hints);
-    hint(result, Place::Run).into_iter().chain(refused).collect()
+    hint(result, ProgramKind::Run)
+        .into_iter()
+        .chain(refused)
+        .collect()
 }
 
 /// Returns the hint for the user about code that failed in a sandbox, whose limits and network the result has.
 pub fn hint_in_sandbox(result: &ExecutionResult) -> Option<String> {
-    hint(result, Place::Sandbox).map(|hint| hint.person)
+    hint(result, ProgramKind::Sandbox).map(|hint| hint.person)
 }
 
 /// Returns `true` if a program failed because its interpreter lacks a module.
@@ -44,16 +47,16 @@ pub fn lacks_module(result: &ExecutionResult) -> bool {
 
 /// Returns a hint for a failed program if its end, its standard error, or the count of its processes, names a
 /// known cause.
-fn hint(result: &ExecutionResult, place: Place) -> Option<Hint> {
+fn hint(result: &ExecutionResult, kind: ProgramKind) -> Option<Hint> {
     match result.meta.outcome {
         Outcome::Exited | Outcome::Signalled if result.exit_code == 0 => None,
-        Outcome::Exited | Outcome::Signalled => by_errors(result, place),
+        Outcome::Exited | Outcome::Signalled => by_errors(result, kind),
         // It may have waited for a thread that could not start.
         Outcome::TimedOut if result.meta.failed_forks > 0 || has_no_room_for_node(result) => {
-            Some(no_process(result, place))
+            Some(no_process(result, kind))
         }
-        Outcome::TimedOut => more_time(result, place),
-        Outcome::MemoryExceeded => more_memory(result, place),
+        Outcome::TimedOut => more_time(result, kind),
+        Outcome::MemoryExceeded => more_memory(result, kind),
         Outcome::Blocked | Outcome::Cancelled | Outcome::Unknown => None,
     }
 }
@@ -67,25 +70,25 @@ fn has_no_room_for_node(result: &ExecutionResult) -> bool {
     is_short && meta.language == Language::Javascript.as_str()
 }
 
-fn by_errors(result: &ExecutionResult, place: Place) -> Option<Hint> {
+fn by_errors(result: &ExecutionResult, kind: ProgramKind) -> Option<Hint> {
     let errors = result.stderr.as_str();
     let has = |texts: &[&str]| texts.iter().any(|text| errors.contains(text));
     if let Some(module) = missing_module(errors) {
-        Some(no_module(module, &result.meta, place))
+        Some(no_module(module, &result.meta, kind))
     } else if let Some(package) = missing_package(result) {
-        Some(no_module(package, &result.meta, place))
+        Some(no_module(package, &result.meta, kind))
     } else if has(FULL) {
-        full(result, place)
+        full(result, kind)
     } else if result.meta.failed_forks > 0 || has(NO_THREAD) || (has(FORK) && has(AGAIN)) {
-        Some(no_process(result, place))
+        Some(no_process(result, kind))
     } else if has(NO_NAME) {
-        Some(no_name(result.meta.egress.is_some(), place))
+        Some(no_name(result.meta.egress.is_some(), kind))
     } else if has(NO_CONNECTION) || (has(DENIED) && has(SOCKETS)) {
-        Some(no_connection(result.meta.egress.is_some(), place))
+        Some(no_connection(result.meta.egress.is_some(), kind))
     } else if has(NO_MEMORY) {
-        more_memory(result, place)
+        more_memory(result, kind)
     } else if has(NO_INPUT) {
-        Some(no_input(place))
+        Some(no_input(kind))
     } else {
         None
     }
@@ -159,9 +162,9 @@ fn missing_package(result: &ExecutionResult) -> Option<&str> {
     (is_package && package.len() <= MAX_MODULE && package.chars().all(is_name)).then_some(package)
 }
 
-fn no_module(module: &str, meta: &Meta, place: Place) -> Hint {
+fn no_module(module: &str, meta: &Meta, kind: ProgramKind) -> Hint {
     let person = match family(&meta.runtime) {
-        Family::General if place == Place::Sandbox => no_module_in_sandbox(module, meta),
+        Family::General if kind == ProgramKind::Sandbox => no_module_in_sandbox(module, meta),
         Family::Container => {
             format!("the image has no module `{module}`; name one that has it in `sandbox.docker.image`")
         }
@@ -241,12 +244,12 @@ fn distribution(module: &str) -> &str {
 }
 
 /// Returns the limit of disk space; `None` if Ringfence set none.
-fn full(result: &ExecutionResult, place: Place) -> Option<Hint> {
+fn full(result: &ExecutionResult, kind: ProgramKind) -> Option<Hint> {
     let limit = Bytes(result.meta.resource_limits.disk_bytes?);
     Some(Hint {
-        person: match place {
-            Place::Run => format!("the program may write {limit} (`--disk`, `sandbox.disk`)"),
-            Place::Sandbox => format!(
+        person: match kind {
+            ProgramKind::Run => format!("the program may write {limit} (`--disk`, `sandbox.disk`)"),
+            ProgramKind::Sandbox => format!(
                 "the files of the sandbox may take {limit}; remove some, or create one with more `--disk`"
             ),
         },
@@ -257,13 +260,13 @@ fn full(result: &ExecutionResult, place: Place) -> Option<Hint> {
 }
 
 /// Returns the way to a longer time limit; `None` if there is none.
-fn more_time(result: &ExecutionResult, place: Place) -> Option<Hint> {
+fn more_time(result: &ExecutionResult, kind: ProgramKind) -> Option<Hint> {
     let more = Timeout::try_from(result.meta.resource_limits.timeout * 2.0).ok()?;
     let (key, _) = keys(&result.meta.runtime);
     Some(Hint {
-        person: match place {
-            Place::Run => format!("allow more with `--timeout {more}` (`{key}`)"),
-            Place::Sandbox => format!("allow more with `--timeout {more}`"),
+        person: match kind {
+            ProgramKind::Run => format!("allow more with `--timeout {more}` (`{key}`)"),
+            ProgramKind::Sandbox => format!("allow more with `--timeout {more}`"),
         },
         model: None,
     })
@@ -271,14 +274,14 @@ fn more_time(result: &ExecutionResult, place: Place) -> Option<Hint> {
 
 /// Returns the way to a larger memory limit; `None` in a session, which keeps the limit that it was created
 /// with.
-fn more_memory(result: &ExecutionResult, place: Place) -> Option<Hint> {
+fn more_memory(result: &ExecutionResult, kind: ProgramKind) -> Option<Hint> {
     let limit = result.meta.resource_limits.memory_bytes?;
     let more = Bytes(limit.saturating_mul(2));
     let (_, key) = keys(&result.meta.runtime);
     result.meta.session.is_none().then(|| Hint {
-        person: match place {
-            Place::Run => format!("allow more with `--memory {more}` (`{key}`)"),
-            Place::Sandbox => {
+        person: match kind {
+            ProgramKind::Run => format!("allow more with `--memory {more}` (`{key}`)"),
+            ProgramKind::Sandbox => {
                 format!(
                     "its programs and files may take {}; create a sandbox with `--memory {more}`",
                     Bytes(limit)
@@ -304,7 +307,7 @@ fn family(runtime: &str) -> Family {
     runtime.map_or(Family::General, |runtime| runtime.traits().family)
 }
 
-fn no_process(result: &ExecutionResult, place: Place) -> Hint {
+fn no_process(result: &ExecutionResult, kind: ProgramKind) -> Hint {
     let times = result.meta.failed_forks;
     let limit = match result.meta.resource_limits.pids {
         Some(pids) if times > 0 => {
@@ -322,20 +325,20 @@ fn no_process(result: &ExecutionResult, place: Place) -> Hint {
         None => "the program may have no more processes and threads".to_owned(),
     };
     Hint {
-        person: match place {
-            Place::Run => format!("{limit} (`--pids`, `sandbox.pids`)"),
-            Place::Sandbox => format!("{limit}; end some, or create a sandbox with more `--pids`"),
+        person: match kind {
+            ProgramKind::Run => format!("{limit} (`--pids`, `sandbox.pids`)"),
+            ProgramKind::Sandbox => format!("{limit}; end some, or create a sandbox with more `--pids`"),
         },
         model: Some(format!("{limit}; start fewer")),
     }
 }
 
-fn no_input(place: Place) -> Hint {
-    let person = match place {
-        Place::Run => {
+fn no_input(kind: ProgramKind) -> Hint {
+    let person = match kind {
+        ProgramKind::Run => {
             "standard input is empty unless you give some: `--stdin -` passes yours on, `--stdin FILE` a file"
         }
-        Place::Sandbox => {
+        ProgramKind::Sandbox => {
             "code has no standard input in a sandbox: write the values into it, or give a program yours by \
              `ringfence sandbox exec -i NAME -- COMMAND`"
         }
@@ -346,17 +349,17 @@ fn no_input(place: Place) -> Hint {
     }
 }
 
-fn no_name(has_network: bool, place: Place) -> Hint {
+fn no_name(has_network: bool, kind: ProgramKind) -> Hint {
     match has_network {
         true => by_proxy("names are resolved by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY"),
-        false => no_network(place),
+        false => no_network(kind),
     }
 }
 
-fn no_connection(has_network: bool, place: Place) -> Hint {
+fn no_connection(has_network: bool, kind: ProgramKind) -> Hint {
     match has_network {
         true => by_proxy("hosts are reached by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY"),
-        false => no_network(place),
+        false => no_network(kind),
     }
 }
 
@@ -367,10 +370,12 @@ fn by_proxy(text: &str) -> Hint {
     }
 }
 
-fn no_network(place: Place) -> Hint {
-    let person = match place {
-        Place::Run => "the program has no network; name the hosts that it may reach with `--allow-host HOST`",
-        Place::Sandbox => {
+fn no_network(kind: ProgramKind) -> Hint {
+    let person = match kind {
+        ProgramKind::Run => {
+            "the program has no network; name the hosts that it may reach with `--allow-host HOST`"
+        }
+        ProgramKind::Sandbox => {
             "the sandbox has no network; create one with the hosts that it may reach: `--allow-host HOST`"
         }
     };
@@ -401,7 +406,7 @@ mod tests {
     }
 
     fn check(stderr: &str, expected: Option<&str>) {
-        let found = hint(&failed(stderr, 1), Place::Run);
+        let found = hint(&failed(stderr, 1), ProgramKind::Run);
         assert_eq!(found.is_some(), expected.is_some(), "{stderr}: {found:?}");
         let texts = found
             .iter()
@@ -472,7 +477,7 @@ mod tests {
         let check = |language: Language, stderr: &str, expected: Option<&str>| {
             let mut result = failed(stderr, 1);
             result.meta = Meta::of(RuntimeKind::Local, language, Limits::DEFAULT, Outcome::Exited);
-            let found = hint(&result, Place::Run).map(|hint| hint.person);
+            let found = hint(&result, ProgramKind::Run).map(|hint| hint.person);
             let named = found
                 .as_ref()
                 .map(|found| found.split('`').nth(3).unwrap_or_default());
@@ -504,7 +509,7 @@ mod tests {
             };
             let mut result = failed("", -1);
             result.meta = Meta::of(RuntimeKind::Local, Language::Python, limits, outcome);
-            let found = hint(&result, Place::Run).map(|hint| hint.person);
+            let found = hint(&result, ProgramKind::Run).map(|hint| hint.person);
             assert_eq!(found.as_deref(), expected);
         };
         let memory = "allow more with `--memory 512MiB` (`sandbox.memory`)";
@@ -527,7 +532,7 @@ mod tests {
             &format!("ModuleNotFoundError: No module named '{}'", "a".repeat(100)),
             None,
         );
-        assert_eq!(hint(&failed("File too large", 0), Place::Run), None);
+        assert_eq!(hint(&failed("File too large", 0), ProgramKind::Run), None);
     }
 
     #[test]
@@ -542,7 +547,7 @@ mod tests {
                 failed_forks,
                 ..Meta::of(RuntimeKind::Local, language, limits, outcome)
             };
-            let found = hint(&result, Place::Run).map(|hint| hint.person);
+            let found = hint(&result, ProgramKind::Run).map(|hint| hint.person);
             assert_eq!(found.as_deref(), expected);
         };
         let once =
@@ -572,7 +577,7 @@ mod tests {
                 Limits::DEFAULT,
                 Outcome::MemoryExceeded,
             );
-            let found = hint(&result, Place::Run).unwrap().person;
+            let found = hint(&result, ProgramKind::Run).unwrap().person;
             assert!(found.ends_with(key), "{found}");
         }
     }
@@ -584,11 +589,11 @@ mod tests {
             (RuntimeKind::Docker, "sandbox.docker.image"),
             (RuntimeKind::Pyodide, "skills.sandbox.packages"),
         ] {
-            let found = no_module("numpy", &meta(runtime), Place::Run);
+            let found = no_module("numpy", &meta(runtime), ProgramKind::Run);
             assert!(found.person.contains(expected), "{found:?}");
             assert!(!found.model.unwrap().contains("--"));
         }
-        let renamed = no_module("sklearn", &meta(RuntimeKind::Local), Place::Run);
+        let renamed = no_module("sklearn", &meta(RuntimeKind::Local), ProgramKind::Run);
         assert!(renamed.person.contains("`--with scikit-learn`"));
     }
 
@@ -611,13 +616,13 @@ mod tests {
             }),
             ..meta(RuntimeKind::Local)
         };
-        let found = no_module("numpy", &on_image, Place::Run).person;
+        let found = no_module("numpy", &on_image, ProgramKind::Run).person;
         assert!(
             found.contains("`--image`") && !found.contains("--with"),
             "{found}"
         );
         // It has those that it was created with.
-        let found = no_module("numpy", &in_session, Place::Run).person;
+        let found = no_module("numpy", &in_session, ProgramKind::Run).person;
         assert!(
             found.contains("`ringfence session new NAME --with numpy`"),
             "{found}"
