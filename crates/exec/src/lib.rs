@@ -12,7 +12,7 @@
 //! - [`trust`]: checks that a path is not writable by guests; [`mount_guard`], [`protected`]: paths that guests
 //!   must not see or change.
 //! - [`output`], [`lines`], [`pool`], [`artifact`], [`filter`], [`key`]: building blocks of a run.
-//! - [`owner`]: marks of the process that owns a resource; [`clock`]: time stamps.
+//! - [`owner`]: marks of the process that owns a resource.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -32,11 +32,6 @@ pub mod supervise;
 
 pub use filter::{UnknownFilter, filter_document};
 pub use ringfence_artifacts as artifact;
+pub use ringfence_jail::uptime;
 pub use ringfence_streams::{lines, output};
 pub use ringfence_trust::{self as trust, mount_guard, protected};
-
-/// Time stamps, and the time since boot.
-pub mod clock {
-    pub use ringfence_jail::uptime;
-    pub use ringfence_policy::timestamp::rfc3339;
-}

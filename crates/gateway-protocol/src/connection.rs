@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringfence_exec::clock::rfc3339;
+use ringfence_policy::timestamp::rfc3339;
 use ringfence_records::approval::{
     Answer, Audience, Changes, Chat, Error, Id, Listener, Remember, Request, Service, Unanswerable, Verdict,
 };

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_container::init::{InitClient, Process, ProcessControl, ProcessEvent};
-use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::session_messages::NoAnswer;
 use ringfence_exec::local::{Chunk, Imports};
 use ringfence_jail::init::frames::{Program, Recipient, Start};
+use ringfence_policy::timestamp::rfc3339;
 use ringfence_policy::{EnvName, Outcome, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

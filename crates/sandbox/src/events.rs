@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use ringfence_exec::clock::rfc3339;
 use ringfence_policy::Scope;
+use ringfence_policy::timestamp::rfc3339;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::broadcast;

@@ -41,8 +41,8 @@ mod text;
 
 pub use packages::SandboxPackages;
 pub use ringfence_exec::bridge;
-pub use ringfence_exec::clock::rfc3339;
 pub use ringfence_packages::Digest;
+pub use ringfence_policy::timestamp::rfc3339;
 
 pub use error::{Error, ErrorKind, ImageError};
 pub use events::{LifeEvent, LifeEventType, LifeEvents, LifeItem};

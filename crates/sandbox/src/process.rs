@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::{Process as Running, ProcessControl, ProcessEvent};
-use ringfence_exec::clock::rfc3339;
 pub use ringfence_jail::init::frames::TerminalSize;
 use ringfence_jail::init::frames::{Cut, End, Fate, Recipient};
+use ringfence_policy::timestamp::rfc3339;
 use ringfence_policy::{Outcome, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitClient;
 use ringfence_exec::bridge::{MessageStream, bridge};
-use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::PauseError;
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_packages::Ecosystem;
+use ringfence_policy::timestamp::rfc3339;
 use ringfence_policy::{Account, Bytes, EgressPolicy, Network};
 use tokio::io::DuplexStream;
 use tokio::sync::{RwLockReadGuard, Semaphore, watch};

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
-use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::O_NOFOLLOW;
+use ringfence_policy::timestamp::rfc3339;
 use ringfence_policy::{Bytes, Cpus, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

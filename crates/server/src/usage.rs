@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfence_exec::clock::rfc3339;
+use ringfence_policy::timestamp::rfc3339;
 use ringfence_policy::{Bytes, ExecutionResult, Quota, Scope};
 use ringfence_sandbox::Consumption;
 use ringfence_tools::toolbox::EgressMeter;

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use ringfence_bench::{BenchContext, Figure, History, Machine, ROWS, Row, header};
-use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Warmth;
+use ringfence_policy::timestamp::rfc3339;
 use serde_json::json;
 
 use crate::context::Context;

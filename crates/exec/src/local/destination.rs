@@ -134,7 +134,7 @@ impl Destination {
             .iter()
             .try_fold(self.directory.try_clone()?, |directory, name| {
                 let entered = open_directory(&below(&directory, name))?;
-                check_mount(&directory, &entered).map(|()| entered)
+                check_same_file_system(&directory, &entered).map(|()| entered)
             })?;
         Ok((parent, name))
     }
@@ -225,7 +225,7 @@ fn enter_all(directory: File, path: &Path, rules: Option<&CopyRules>) -> io::Res
             Component::Normal(name) => {
                 let Some(rules) = rules else {
                     let entered = enter(&directory, name)?;
-                    return check_mount(&directory, &entered).map(|()| entered);
+                    return check_same_file_system(&directory, &entered).map(|()| entered);
                 };
                 check_repository(&directory, name)?;
                 let entered = enter(&directory, name)?;
@@ -253,7 +253,7 @@ fn enter(directory: &File, name: &OsStr) -> io::Result<File> {
 }
 
 /// Rejects a directory of another file system: a mount below a program's directory leads to one of the host.
-pub(super) fn check_mount(above: &File, below: &File) -> io::Result<()> {
+pub(super) fn check_same_file_system(above: &File, below: &File) -> io::Result<()> {
     match above.metadata()?.dev() == below.metadata()?.dev() {
         true => Ok(()),
         false => Err(io::Error::other("a mount lies there")),
@@ -278,9 +278,13 @@ pub fn handle(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
 }
 
-/// Generates an unpredictable name: the standard library's hash keys are random.
 fn unused_name() -> OsString {
-    format!(".ringfence-{:016x}", RandomState::new().build_hasher().finish()).into()
+    format!(".ringfence-{:016x}", unpredictable()).into()
+}
+
+/// Returns a number for a name that nobody can guess: the standard library's hash keys are random.
+pub(super) fn unpredictable() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Keeps a host directory and the `/output` of its programs alike, one program after the other.
 //!
-//! What earlier programs left is copied to a program's `/output` before it begins. Afterwards its changes are copied
-//! back, and files that it removed are removed from the directory. A file is known by its [`Stamp`] on either side, so one that
-//! nobody touched is neither copied nor reported again.
+//! Files that earlier programs left are copied to a program's `/output` before it begins. Afterwards its changes are copied
+//! back, and files that it removed are removed from the directory. A file is known by its [`Stamp`] on either side, so one
+//! that nobody touched is neither copied nor reported again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 use super::destination::{Destination, DirectoryId};
 use super::output_files::{self, CollectedFiles};
+
+/// Directories that an exchange remembers. A session may be used in several conversations.
+const MAX_DIRECTORIES: usize = 16;
 
 /// The version of a file. A program cannot set the time of the last change (`st_ctime`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,43 +37,30 @@ impl Stamp {
     }
 }
 
-/// A file whose version is known.
+/// The versions of a file that both sides had when it was last copied.
 #[derive(Debug, Clone, Copy)]
-struct Shared {
-    /// `None`: the program had it before it met the directory, and it is not the directory's.
+struct Stamps {
+    /// `None`: the file is the program's own, and was never copied.
     host: Option<Stamp>,
     guest: Stamp,
 }
 
-/// Directories that an exchange remembers. A session may be used in several conversations.
-const MAX_DIRECTORIES: usize = 16;
-
-/// The side that files are copied from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Host,
-    Guest,
-}
+/// The known files of one host directory, by path.
+type KnownFiles = BTreeMap<PathBuf, Stamps>;
 
 /// The files that a program's `/output` shares with host directories.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    /// The directory of the present program.
-    current: Known,
-    /// Those of before.
-    others: BTreeMap<DirectoryId, Known>,
-}
-
-/// The files of one directory, by path.
-#[derive(Debug, Default)]
-struct Known {
+    /// The directory of the program's present conversation; `None` before the first.
     directory: Option<DirectoryId>,
-    shared: BTreeMap<PathBuf, Shared>,
+    known: KnownFiles,
+    /// The files of the directories before.
+    others: BTreeMap<DirectoryId, KnownFiles>,
 }
 
 impl Exchange {
-    /// Copies to a program's `/output` what the host directory has, and removes there what has gone from it. A file that
-    /// the program has of its own stays. Returns warnings about what was not copied.
+    /// Copies the files of the host directory to a program's `/output`, and removes there those that have gone from it. The
+    /// program's own files stay. Returns warnings about files that were not copied.
     pub(super) fn fill(
         &mut self,
         host: &Destination,
@@ -79,10 +69,12 @@ impl Exchange {
     ) -> Vec<String> {
         let filled = host.identity().and_then(|directory| {
             let guest = Destination::in_cell(output?)?;
-            if self.current.directory != Some(directory) {
-                self.meet(directory, &guest);
+            if self.directory != Some(directory) {
+                self.switch_to(directory, &guest);
             }
-            Ok(self.copy(Side::Host, host.descriptor(), [host, &guest], limit))
+            Ok(self
+                .copy_to_guest(host)
+                .carry_out(host.descriptor(), &guest, limit))
         });
         match filled {
             Ok(filled) => filled.warnings.iter().map(|why| not_filled(why)).collect(),
@@ -90,34 +82,95 @@ impl Exchange {
         }
     }
 
-    /// Copies to the host directory what the program changed in its `/output`, and removes there what it removed.
+    /// Copies the files that the program changed in its `/output` to the host directory, and removes there those that it
+    /// removed.
     pub(super) fn collect(
         &mut self,
         output: io::Result<OwnedFd>,
         host: &Destination,
         limit: u64,
     ) -> CollectedFiles {
-        self.copy(Side::Guest, output, [host, host], limit)
+        self.copy_to_host(host).carry_out(output, host, limit)
     }
 
-    fn copy(
-        &mut self,
-        from: Side,
-        source: io::Result<OwnedFd>,
-        [host, to]: [&Destination; 2],
-        limit: u64,
-    ) -> CollectedFiles {
-        let mut copying = Copying {
-            exchange: self,
-            host,
+    /// Switches to another directory. Files that the program has made meanwhile, or has when it sees the directory for the
+    /// first time, are its own.
+    fn switch_to(&mut self, directory: DirectoryId, guest: &Destination) {
+        let mut known = self.others.remove(&directory).unwrap_or_default();
+        for (path, own) in files_of(guest) {
+            let is_known = |stamps: &Stamps| stamps.guest == own.guest;
+            if !known.get(&path).is_some_and(is_known) {
+                known.insert(path, own);
+            }
+        }
+        let before = std::mem::replace(&mut self.known, known);
+        if let Some(directory) = self.directory.replace(directory) {
+            if self.others.len() >= MAX_DIRECTORIES {
+                self.others.clear();
+            }
+            self.others.insert(directory, before);
+        }
+    }
+
+    /// Returns `true` if no file is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    fn copy_to_guest<'a>(&'a mut self, host: &'a Destination) -> OneWayCopy<'a> {
+        OneWayCopy::new(&mut self.known, Side::Host, host)
+    }
+
+    fn copy_to_host<'a>(&'a mut self, host: &'a Destination) -> OneWayCopy<'a> {
+        OneWayCopy::new(&mut self.known, Side::Guest, host)
+    }
+}
+
+/// Returns the files that a program has, as its own.
+fn files_of(guest: &Destination) -> KnownFiles {
+    let found = output_files::collect_from(guest.descriptor(), None, 0).files;
+    let own = found.into_iter().filter_map(|file| {
+        let path = PathBuf::from(file.path);
+        let guest = guest.stamp(&path)?;
+        Some((path, Stamps { host: None, guest }))
+    });
+    own.collect()
+}
+
+/// The side that files are copied from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Host,
+    Guest,
+}
+
+/// A copy from one side of an exchange to the other.
+#[derive(Debug)]
+pub(super) struct OneWayCopy<'a> {
+    known: &'a mut KnownFiles,
+    from: Side,
+    /// The host directory, whose rules decide what may come back.
+    host: &'a Destination,
+    /// The known files that the source still has.
+    seen: BTreeSet<PathBuf>,
+}
+
+impl<'a> OneWayCopy<'a> {
+    fn new(known: &'a mut KnownFiles, from: Side, host: &'a Destination) -> Self {
+        Self {
+            known,
             from,
+            host,
             seen: BTreeSet::new(),
-        };
-        let mut copied = output_files::copy(source, to, limit, &mut copying);
-        // What was not looked at is not known to be gone.
+        }
+    }
+
+    fn carry_out(mut self, source: io::Result<OwnedFd>, to: &Destination, limit: u64) -> CollectedFiles {
+        let mut copied = output_files::copy(source, to, limit, &mut self);
+        // A file that was not looked at is not known to be removed.
         if copied.warnings.is_empty() {
-            let gone = copying.gone();
-            let failed = gone.iter().filter_map(|(path, stamp)| {
+            let removed = self.removed();
+            let failed = removed.iter().filter_map(|(path, stamp)| {
                 let error = to.remove(path, *stamp).err()?;
                 Some(format!("{} could not be removed: {error}", path.display()))
             });
@@ -126,117 +179,73 @@ impl Exchange {
         copied
     }
 
-    /// Turns to a directory. What the program has made since it turned away, or has when it meets one for the first time, is
-    /// not the directory's.
-    fn meet(&mut self, directory: DirectoryId, guest: &Destination) {
-        let mut known = self.others.remove(&directory).unwrap_or_default();
-        known.directory = Some(directory);
-        for (path, own) in files_of(guest) {
-            let is_shared = |shared: &Shared| shared.guest == own.guest;
-            if !known.shared.get(&path).is_some_and(is_shared) {
-                known.shared.insert(path, own);
-            }
-        }
-        let before = std::mem::replace(&mut self.current, known);
-        if let Some(directory) = before.directory {
-            if self.others.len() >= MAX_DIRECTORIES {
-                self.others.clear();
-            }
-            self.others.insert(directory, before);
-        }
-    }
-
-    /// Returns `true` if the sides share nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.current.shared.is_empty()
-    }
-}
-
-/// Returns the files that a program has, as its own.
-fn files_of(guest: &Destination) -> BTreeMap<PathBuf, Shared> {
-    let found = output_files::collect_from(guest.descriptor(), None, 0).files;
-    let own = found.into_iter().filter_map(|file| {
-        let path = PathBuf::from(file.path);
-        let guest = guest.stamp(&path)?;
-        Some((path, Shared { host: None, guest }))
-    });
-    own.collect()
-}
-
-/// A copy from one side of an exchange to the other.
-#[derive(Debug)]
-pub(super) struct Copying<'a> {
-    exchange: &'a mut Exchange,
-    host: &'a Destination,
-    from: Side,
-    /// The shared files that the source still has.
-    seen: BTreeSet<PathBuf>,
-}
-
-impl Copying<'_> {
-    /// Returns `true` if the host directory would not take back a file of this name.
+    /// Returns `true` if the host directory rejects files of this name.
     pub(super) fn protects(&self, path: &Path) -> bool {
         self.host.protects(path)
     }
 
-    /// Returns `true` if a file of the source need not be copied: the destination has this version, or the program has one
-    /// of its own.
+    /// Returns `true` if a file of the source is not copied: the destination has this version, or the program has one of its
+    /// own.
     pub(super) fn skips(&mut self, path: &Path, found: &Metadata, to: &Destination) -> bool {
-        let shared = self.exchange.current.shared.get(path);
-        if shared.is_some() {
+        let stamps = self.known.get(path);
+        if stamps.is_some() {
             self.seen.insert(path.to_path_buf());
         }
-        match self.from {
-            Side::Guest => shared.is_some_and(|shared| shared.guest == Stamp::of(found)),
-            Side::Host => match shared {
-                Some(Shared { host: None, .. }) => true,
-                Some(Shared { host, guest }) => {
-                    *host == Some(Stamp::of(found)) || to.stamp(path) != Some(*guest)
-                }
-                None => to.stamp(path).is_some(),
-            },
+        let found = Stamp::of(found);
+        match (self.from, stamps) {
+            (Side::Guest, None) => false,
+            (Side::Guest, Some(stamps)) => stamps.guest == found,
+            (Side::Host, None) => to.stamp(path).is_some(),
+            (Side::Host, Some(Stamps { host: None, .. })) => true,
+            (Side::Host, Some(Stamps { host, guest })) => {
+                *host == Some(found) || to.stamp(path) != Some(*guest)
+            }
         }
     }
 
-    /// Notes that both sides have a file now.
-    pub(super) fn note(&mut self, path: &Path, found: &Metadata, placed: Stamp) {
+    /// Records that both sides have a file now.
+    pub(super) fn record(&mut self, path: &Path, found: &Metadata, placed: Stamp) {
         let found = Stamp::of(found);
         let (host, guest) = match self.from {
-            Side::Host => (found, placed),
-            Side::Guest => (placed, found),
+            Side::Host => (Some(found), placed),
+            Side::Guest => (Some(placed), found),
         };
         self.seen.insert(path.to_path_buf());
-        let host = Some(host);
-        let shared = &mut self.exchange.current.shared;
-        shared.insert(path.to_path_buf(), Shared { host, guest });
+        self.known.insert(path.to_path_buf(), Stamps { host, guest });
     }
 
-    /// Removes the file that was where a directory of `path` is now, if the destination still has the shared version.
-    pub(super) fn clear_way(&mut self, path: &Path, to: &Destination) -> bool {
-        let shared = &mut self.exchange.current.shared;
-        let Some(file) = path.ancestors().skip(1).find(|above| shared.contains_key(*above)) else {
+    /// Removes the file at the destination that became a directory above `path` at the source. Returns `true` if it was
+    /// removed: it is known, and of the known version.
+    pub(super) fn remove_replaced_file(&mut self, path: &Path, to: &Destination) -> bool {
+        let mut above = path.ancestors().skip(1);
+        let Some(file) = above.find(|above| self.known.contains_key(*above)) else {
             return false;
         };
-        let version = shared.remove(file).and_then(|known| match self.from {
-            Side::Host => Some(known.guest),
-            Side::Guest => known.host,
-        });
+        let version = self
+            .known
+            .remove(file)
+            .and_then(|stamps| self.at_destination(stamps));
         version.is_some_and(|version| to.remove(file, version).is_ok())
     }
 
-    /// Forgets the files that the source has no longer, and returns their versions at the destination.
-    fn gone(self) -> Vec<(PathBuf, Stamp)> {
-        let (from, seen) = (self.from, self.seen);
-        let is_gone = |path: &PathBuf, shared: &mut Shared| {
-            // What the directory never had has not gone from it.
-            !seen.contains(path) && (from == Side::Guest || shared.host.is_some())
+    /// Forgets the known files that the source has no longer, and returns them with their versions at the destination.
+    fn removed(self) -> Vec<(PathBuf, Stamp)> {
+        let is_removed = |path: &PathBuf, stamps: &mut Stamps| {
+            // The program's own were never at the host.
+            !self.seen.contains(path) && (self.from == Side::Guest || stamps.host.is_some())
         };
-        let gone = self.exchange.current.shared.extract_if(.., is_gone);
-        gone.filter_map(|(path, shared)| match from {
-            Side::Host => Some((path, shared.guest)),
-            Side::Guest => Some((path, shared.host?)),
-        })
-        .collect()
+        let removed: Vec<_> = self.known.extract_if(.., is_removed).collect();
+        let versions = removed
+            .into_iter()
+            .filter_map(|(path, stamps)| Some((path, self.at_destination(stamps)?)));
+        versions.collect()
+    }
+
+    fn at_destination(&self, stamps: Stamps) -> Option<Stamp> {
+        match self.from {
+            Side::Host => Some(stamps.guest),
+            Side::Guest => stamps.host,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::error::Error;
 use super::extra::Extra;
 use super::launcher_state::Start;
-use super::launcher_state::guests::Order;
+use super::launcher_state::guests::GuestOptions;
 use super::opener::Opener;
 use super::result::assemble;
 use super::run;
@@ -70,7 +70,10 @@ async fn result(question: &Question<'_>, settings: &Settings) -> Result<Executio
     let request = request(question);
     let opener = Opener::default();
     let served = opener.open_unvouched(shown(question), settings).await?;
-    let (mut guest, _) = match served.command_guest(&request, Order::plain(), settings).await {
+    let (mut guest, _) = match served
+        .command_guest(&request, GuestOptions::plain(), settings)
+        .await
+    {
         Ok(found) => found,
         Err(error) => {
             served.close().await;

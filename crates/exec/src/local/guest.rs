@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 
 use super::error::Error;
 use super::exit::ExitWatch;
+use super::initial_files::InitialFiles;
 use super::launcher::{Exit, LauncherClient, Ticket};
 use super::output_files;
-use super::provisions::Provisions;
 use super::workdir::Workdir;
 use crate::owner::{owner_is_dead, part_name};
 
@@ -42,7 +42,7 @@ pub(super) struct Plan {
     /// Message for its control descriptor; empty for a worker that waits for a job.
     pub(super) job: Vec<u8>,
     /// Files that it finds when it begins.
-    pub(super) provisions: Option<Arc<Provisions>>,
+    pub(super) initial_files: Option<Arc<InitialFiles>>,
 }
 
 /// The processes over which the limits of memory and processor time are enforced.
@@ -234,7 +234,7 @@ pub(super) struct PendingGuest {
     directory: Option<Workdir>,
     job: Vec<u8>,
     /// Files that it finds when it begins.
-    provisions: Option<Arc<Provisions>>,
+    initial_files: Option<Arc<InitialFiles>>,
 }
 
 /// Checks that limits can be enforced for all processes of a guest together.
@@ -308,9 +308,9 @@ pub(super) async fn begin(
     fds.extend(group.iter().flat_map(Group::procs).map(AsFd::as_fd));
 
     if let Some(directory) = &plan.directory
-        && let Some(provisions) = plan.provisions.take()
+        && let Some(initial_files) = plan.initial_files.take()
     {
-        provisions.give(output_of(directory)).await?;
+        initial_files.copy_to(output_of(directory)).await?;
     }
     let ticket = launcher.ticket();
     let disk_bytes = plan.directory.as_ref().map_or(plan.limits.disk.0, |_| 0);
@@ -321,7 +321,7 @@ pub(super) async fn begin(
         confinement: plan.confinement,
         disk_bytes,
         listen: plan.listen,
-        waits: plan.provisions.is_some(),
+        waits: plan.initial_files.is_some(),
     };
     if let Err(error) = launcher.send(&Command::Spawn(Box::new(spawn)), &fds).await {
         launcher.void(ticket.id);
@@ -348,7 +348,7 @@ pub(super) async fn begin(
         limit_scope: groups.map_or(LimitScope::EachProcess, Groups::limit_scope),
         directory: plan.directory,
         job,
-        provisions: plan.provisions,
+        initial_files: plan.initial_files,
     })
 }
 
@@ -378,10 +378,10 @@ impl PendingGuest {
     /// Waits until the guest runs.
     pub(super) async fn running(mut self) -> Result<Guest, Error> {
         // Without a cell there is a failure, which is received below.
-        if let Some(provisions) = &self.provisions
+        if let Some(initial_files) = &self.initial_files
             && let Ok(cell) = (&mut self.ticket.cell).await
         {
-            if let Err(error) = provisions.give(Ok(cell)).await {
+            if let Err(error) = initial_files.copy_to(Ok(cell)).await {
                 self.launcher.kill(self.ticket.id).await;
                 return Err(error);
             }

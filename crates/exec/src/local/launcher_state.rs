@@ -22,17 +22,17 @@ use super::error::Error;
 use super::extra::Extra;
 use super::guest::{self, Groups, Guest, Plan, check_groups};
 use super::image;
+use super::initial_files::InitialFiles;
 use super::launcher::LauncherClient;
 use super::layout::{self, Accounting, Strength, WritableDirs};
 use super::notice;
 use super::pool::WorkerPool;
-use super::provisions::Provisions;
 use super::settings::{Fence, Settings};
 use super::user::{NOBODY, effective_uid};
 use super::view::View;
 use super::workdir::Workdir;
 use crate::trust::{self, Conflict};
-use guests::Order;
+use guests::GuestOptions;
 use preloaded::Preloaded;
 use renewal::Renewal;
 
@@ -233,7 +233,7 @@ impl LauncherState {
     pub(super) async fn command_guest(
         &self,
         request: &Request,
-        order: Order<'_>,
+        options: GuestOptions<'_>,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
         let directory = self.directory(settings)?;
@@ -247,7 +247,7 @@ impl LauncherState {
         let text = Text::Job(vec![START_BYTE]);
         let terms = Terms {
             below: request.working_directory.as_deref(),
-            ..Terms::of(request).with(order)
+            ..Terms::of(request).with_options(options)
         };
         self.start(Origin::Exec(program), text, terms, directory)
             .await
@@ -336,7 +336,7 @@ impl LauncherState {
             listen: terms.has_network.then_some(layout::PROXY_PORT),
             directory,
             job,
-            provisions: terms.provisions.map(Arc::clone),
+            initial_files: terms.initial_files.map(Arc::clone),
         }
     }
 
@@ -477,7 +477,7 @@ struct Terms<'a> {
     /// Set if the program may reach the proxy.
     has_network: bool,
     /// Files that it finds when it begins.
-    provisions: Option<&'a Arc<Provisions>>,
+    initial_files: Option<&'a Arc<InitialFiles>>,
 }
 
 impl<'a> Terms<'a> {
@@ -486,13 +486,13 @@ impl<'a> Terms<'a> {
             limits: &request.limits,
             below: None,
             has_network: request.network != Network::None,
-            provisions: None,
+            initial_files: None,
         }
     }
 
-    fn with(self, order: Order<'a>) -> Self {
+    fn with_options(self, options: GuestOptions<'a>) -> Self {
         Self {
-            provisions: order.provisions,
+            initial_files: options.initial_files,
             ..self
         }
     }

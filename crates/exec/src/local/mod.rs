@@ -15,7 +15,9 @@ mod exit;
 mod extra;
 mod fenced;
 mod guest;
+mod host_output;
 mod image;
+mod initial_files;
 mod interpreters;
 mod job;
 mod launcher;
@@ -26,11 +28,9 @@ mod log;
 mod network;
 mod notice;
 mod opener;
-mod outbox;
 pub mod output_files;
 mod output_reader;
 mod pool;
-mod provisions;
 mod result;
 mod root;
 mod root_ids;
@@ -82,12 +82,12 @@ pub use worker_program::{Imports, interpreter_command, interpreter_greeting};
 pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
 
 use guest::{Grouping, Guest};
-use launcher_state::guests::{Attempt, Order};
+pub(crate) use host_output::HostOutput;
+use initial_files::{InitialFiles, RequestFiles};
+use launcher_state::guests::{Attempt, GuestOptions};
 use launcher_state::{LauncherState, Start, clear_up};
 use launchers::{Kind, Launchers};
 use network::Exit;
-pub(crate) use outbox::Outbox;
-use provisions::{Inbox, Provisions};
 use result::{add_groups, assemble, collect};
 use sessions::{EvaluationCall, Sessions};
 
@@ -171,10 +171,10 @@ impl Local {
         let since = Instant::now();
         network::check(request, fence).and_then(|()| image::check(request, fence))?;
         let equipped = network::equipped(request);
-        let (request, inbox) = Inbox::of(equipped.as_ref());
+        let (request, request_files) = RequestFiles::of(equipped.as_ref());
         let request = request.as_ref();
-        let outbox = output_directory
-            .map(|output| Outbox::open(&output, self.settings.spared(request), request.limits.disk))
+        let host_output = output_directory
+            .map(|output| HostOutput::open(&output, self.settings.spared(request), request.limits.disk))
             .transpose()
             .map_err(Error::OutputDirectory)?
             .map(Arc::new);
@@ -183,20 +183,20 @@ impl Local {
                 request: request.clone(),
                 fence,
                 since,
-                inbox,
-                outbox,
+                request_files,
+                host_output,
                 connection,
             };
             return self.evaluate(id, work).await;
         }
         let turn = self.turn(&request.limits, since).await?;
-        let provisions = Provisions::new(inbox, outbox.as_ref());
-        let order = Order {
+        let initial_files = InitialFiles::new(request_files, host_output.as_ref());
+        let options = GuestOptions {
             bridged: connection.bridge.is_some(),
-            provisions: provisions.as_ref(),
+            initial_files: initial_files.as_ref(),
             attempt: Attempt::First,
         };
-        let (served, mut guest, start) = self.started_anew(fenced, request, order).await?;
+        let (served, mut guest, start) = self.started_anew(fenced, request, options).await?;
         let outlet = match self.outlet(request, &mut guest) {
             Ok(outlet) => outlet,
             Err(error) => {
@@ -210,8 +210,8 @@ impl Local {
             // Nobody else uses the launcher: the kernel tears it down while the result is assembled.
             served.end();
         }
-        let collected = match &outbox {
-            Some(outbox) => outbox.collect(&guest.output),
+        let collected = match &host_output {
+            Some(host_output) => host_output.collect(&guest.output),
             None => collect(&guest.output, None, request.limits.disk.0),
         };
         let mut result = assemble(request, &guest, finished, start, since);
@@ -243,12 +243,12 @@ impl Local {
         &self,
         fenced: FencedRequest<'_>,
         request: &Request,
-        order: Order<'_>,
+        options: GuestOptions<'_>,
     ) -> Result<(Arc<LauncherState>, Guest, Start), Error> {
-        match self.started(fenced, request, order).await {
+        match self.started(fenced, request, options).await {
             // Nothing of the program has run, so a new launcher can start it. If that dies as well, something on this machine
             // kills launchers.
-            Err(Error::LauncherLost) => match self.started(fenced, request, order.again()).await {
+            Err(Error::LauncherLost) => match self.started(fenced, request, options.again()).await {
                 Err(Error::NoLauncher) => Err(Error::LauncherLost),
                 started => started,
             },
@@ -261,12 +261,12 @@ impl Local {
         &self,
         fenced: FencedRequest<'_>,
         request: &Request,
-        order: Order<'_>,
+        options: GuestOptions<'_>,
     ) -> Result<(Arc<LauncherState>, Guest, Start), Error> {
         let kind = Kind::of(fenced.fence);
         let served = self.launchers.serve(request, kind, &self.settings, &self.groups);
         let served = served.await?;
-        match served.guest(request, order, &self.settings).await {
+        match served.guest(request, options, &self.settings).await {
             Ok((guest, start)) => Ok((served, guest, start)),
             Err(error) => {
                 self.retire(served, None, None);

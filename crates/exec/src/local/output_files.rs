@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::OutputFile;
 
-use super::destination::{Destination, check_mount, handle, is_refusal};
-use super::exchange::Copying;
+use super::destination::{Destination, check_same_file_system, handle, is_refusal};
+use super::exchange::OneWayCopy;
 use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 
 /// Maximum number of files and warnings.
@@ -46,7 +46,7 @@ pub(super) fn copy(
     source: io::Result<OwnedFd>,
     destination: &Destination,
     limit: u64,
-    copying: &mut Copying<'_>,
+    copying: &mut OneWayCopy<'_>,
 ) -> CollectedFiles {
     match source {
         Ok(source) => collect(&source, Some(destination), limit, Some(copying)),
@@ -84,7 +84,7 @@ fn collect(
     source: &OwnedFd,
     destination: Option<&Destination>,
     limit: u64,
-    copying: Option<&mut Copying<'_>>,
+    copying: Option<&mut OneWayCopy<'_>>,
 ) -> CollectedFiles {
     let mut walk = Walk {
         destination,
@@ -106,7 +106,7 @@ fn collect(
 /// A breadth-first walk through an output directory.
 struct Walk<'a, 'b> {
     destination: Option<&'a Destination>,
-    copying: Option<&'a mut Copying<'b>>,
+    copying: Option<&'a mut OneWayCopy<'b>>,
     /// Remaining number of bytes that may be copied.
     left: u64,
     /// Directories to enter. Their paths contain no links: each component is opened without following one.
@@ -171,7 +171,7 @@ impl Walk<'_, '_> {
             .ok()
             .and_then(|file| Some((file.metadata().ok()?, file)));
         if let Some((_, file)) = &found
-            && check_mount(directory, file).is_err()
+            && check_same_file_system(directory, file).is_err()
         {
             return self.leave(&format!("{} is a mount and was left", path.display()));
         }
@@ -218,12 +218,12 @@ impl Walk<'_, '_> {
             let mut delivered = destination.deliver(file, path, bytes);
             if let (Err(error), Some(copying)) = (&delivered, &mut self.copying)
                 && error.kind() == io::ErrorKind::NotADirectory
-                && copying.clear_way(path, destination)
+                && copying.remove_replaced_file(path, destination)
             {
                 delivered = destination.deliver(file, path, bytes);
             }
             match (delivered, &mut self.copying) {
-                (Ok(placed), Some(copying)) => copying.note(path, found, placed),
+                (Ok(placed), Some(copying)) => copying.record(path, found, placed),
                 (Ok(_), None) => {}
                 (Err(error), _) => {
                     let why = format!("{} could not be copied: {error}", path.display());

@@ -5,16 +5,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::destination::{below, handle};
+use super::destination::{below, handle, unpredictable};
 use super::user::effective_uid;
 use super::workspace::owner_for_guests;
 use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_PATH};
@@ -36,19 +34,11 @@ pub struct Workdir(PathBuf);
 impl Workdir {
     /// Creates a directory below `parent`, with the writable directories of a guest in it, owned by `owner` if given.
     pub fn create(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = if owner.is_some() { 0o711 } else { 0o700 };
-        let path = loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            // Another user can read the rest of the name in /proc, and take names in advance.
-            let secret = RandomState::new().build_hasher().finish() >> 16;
-            let path = parent.join(format!("{}-{number}{secret:012x}", owner_name()));
-            // Not recursive: an existing directory belongs to somebody else.
-            match fs::DirBuilder::new().mode(open).create(&path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => break made.map(|()| path)?,
-            }
-        };
+        // Another user can read the owner in /proc, and could take names in advance.
+        let path = parent.join(format!("{}-{:016x}", owner_name(), unpredictable()));
+        // Not recursive: an existing directory belongs to somebody else.
+        fs::DirBuilder::new().mode(open).create(&path)?;
         // Whatever the umask, its owner must be able to enter.
         fs::set_permissions(&path, Permissions::from_mode(open))?;
         let directory = Self(path);

@@ -30,7 +30,7 @@ pub use error::RunError;
 pub use settings::Settings;
 
 use crate::fingerprint::Fingerprint;
-use crate::local::{Connection, Fence, Local, Outbox};
+use crate::local::{Connection, Fence, HostOutput, Local};
 use crate::spec::OutputDirectory;
 use ringfence_pool::filled::FilledPool;
 use worker::Start;
@@ -85,11 +85,11 @@ impl Pyodide {
         let since = Instant::now();
         run::check(request, fence)?;
         let spared = self.settings.local.spared(request);
-        let outbox = output_directory
-            .map(|output| Outbox::open(&output, spared, request.limits.disk))
+        let host_output = output_directory
+            .map(|output| HostOutput::open(&output, spared, request.limits.disk))
             .transpose()
             .map_err(RunError::OutputDirectory)?
-            .map(|outbox| Arc::new(outbox.finding_at_most(MAX_EARLIER)));
+            .map(|host_output| Arc::new(host_output.with_earlier_limit(MAX_EARLIER)));
         let key = worker::Key {
             memory: request.limits.memory,
             fence,
@@ -101,7 +101,7 @@ impl Pyodide {
                 (workers.start_worker(key, Start::Cold).await?, false)
             }
         };
-        let result = run::run(worker, request, outbox.as_ref(), connection).await;
+        let result = run::run(worker, request, host_output.as_ref(), connection).await;
         self.pool.refill();
         result.map(|mut result| {
             result.meta.warm = warm;

@@ -17,7 +17,7 @@ use super::files::{self, Files};
 use super::message::{Completed, OutputChunk, Program, StreamName, WorkerMessage, WorkerRequest, line};
 use super::worker::{End, Worker};
 use crate::local::{
-    Chunk, Connection, Fence, Outbox, ProgramEnd, Stream, Workdir, execution_result, is_limits_gap,
+    Chunk, Connection, Fence, HostOutput, ProgramEnd, Stream, Workdir, execution_result, is_limits_gap,
     output_files,
 };
 use crate::output::Captures;
@@ -67,11 +67,11 @@ pub(super) fn check(request: &Request, fence: Fence) -> Result<(), RunError> {
 pub(super) async fn run(
     mut worker: Worker,
     request: &Request,
-    outbox: Option<&Arc<Outbox>>,
+    host_output: Option<&Arc<HostOutput>>,
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let mut found = files::gathered(&request.mounts)?;
-    let earlier = earlier(outbox, &mut found).await?;
+    let earlier = earlier(host_output, &mut found).await?;
     let mut reader = OutputReader::new(&request.limits, connection.output);
     let limits = RunLimits {
         deadline: Instant::now() + request.limits.timeout.as_duration(),
@@ -105,7 +105,7 @@ pub(super) async fn run(
     };
     let mut result = classify_exit(request, reader, &ending, end)?;
     if let Ending::Completed(completed) = &ending {
-        deliver(&completed.files, outbox, earlier, &mut result);
+        deliver(&completed.files, host_output, earlier, &mut result);
     }
     Ok(result)
 }
@@ -254,13 +254,16 @@ fn missing_module(stderr: &str) -> Option<String> {
 }
 
 /// Copies the files of earlier programs to a directory, and adds them to those of the program.
-async fn earlier(outbox: Option<&Arc<Outbox>>, found: &mut Files) -> Result<Option<Workdir>, RunError> {
-    let Some(outbox) = outbox.filter(|outbox| outbox.has_files()) else {
+async fn earlier(
+    host_output: Option<&Arc<HostOutput>>,
+    found: &mut Files,
+) -> Result<Option<Workdir>, RunError> {
+    let Some(host_output) = host_output.filter(|host_output| host_output.has_files()) else {
         return Ok(None);
     };
     let directory = Workdir::create(&std::env::temp_dir(), None).map_err(RunError::OutputDirectory)?;
     let output = directory.path().join(OUTPUT);
-    outbox.fill_new(output_files::open_directory(&output)).await;
+    host_output.fill_new(output_files::open_directory(&output)).await;
     files::gather(&output, Path::new("/output"), found)?;
     Ok(Some(directory))
 }
@@ -268,7 +271,7 @@ async fn earlier(outbox: Option<&Arc<Outbox>>, found: &mut Files) -> Result<Opti
 /// Delivers the output files like those of any program, through the directory of the earlier ones if there is one.
 fn deliver(
     files: &Files,
-    outbox: Option<&Arc<Outbox>>,
+    host_output: Option<&Arc<HostOutput>>,
     earlier: Option<Workdir>,
     result: &mut ExecutionResult,
 ) {
@@ -284,8 +287,8 @@ fn deliver(
         files::put_down(files, directory)?;
         output_files::open_directory(&directory.path().join(OUTPUT))
     });
-    let taken = match outbox {
-        Some(outbox) => outbox.collect_from(source),
+    let taken = match host_output {
+        Some(host_output) => host_output.collect_from(source),
         None => output_files::collect_from(source, None, 0),
     };
     result.meta.output_files = taken.files;

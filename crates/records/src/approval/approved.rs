@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ringfence_exec::clock::rfc3339;
+use ringfence_policy::timestamp::rfc3339;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 

@@ -17,7 +17,7 @@ const MAX_GRANTS: i64 = 10_000;
 /// Returns milliseconds since boot, suspended time included. Setting the clock back, by a person or a time
 /// server, must not make an answer hold longer.
 pub(super) fn uptime() -> u64 {
-    let since = ringfence_exec::clock::uptime().as_millis();
+    let since = ringfence_exec::uptime().as_millis();
     // SQLite has no larger integer.
     u64::try_from(since)
         .unwrap_or(u64::MAX)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::clock;
+use ringfence_policy::timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::arguments::{self, Arguments};
@@ -112,7 +112,7 @@ pub(super) struct Written<'a> {
 impl<'a> From<&Entry<'a>> for Written<'a> {
     fn from(entry: &Entry<'a>) -> Self {
         Self {
-            time: clock::rfc3339(entry.started),
+            time: timestamp::rfc3339(entry.started),
             who: entry.who,
             tool: entry.tool,
             arguments: match entry.decision {
@@ -172,7 +172,7 @@ pub(super) struct WrittenAnswer<'a> {
 impl<'a> WrittenAnswer<'a> {
     /// Timestamps an answer with the current time.
     pub(super) fn now(answer: &'a Answered<'a>) -> Self {
-        let time = clock::rfc3339(SystemTime::now());
+        let time = timestamp::rfc3339(SystemTime::now());
         Self { time, answer }
     }
 }
@@ -197,11 +197,11 @@ impl Counted {
     /// Sums up the refused uses of a scope since a moment.
     pub(super) fn of(scope: &str, since: SystemTime, errors: BTreeMap<String, u64>) -> Self {
         Self {
-            time: clock::rfc3339(SystemTime::now()),
+            time: timestamp::rfc3339(SystemTime::now()),
             refused: Count {
                 scope: arguments::fit(scope, MAX_NAME).to_owned(),
                 count: errors.values().sum(),
-                since: clock::rfc3339(since),
+                since: timestamp::rfc3339(since),
                 errors,
             },
         }
@@ -227,7 +227,7 @@ pub struct Removed {
 impl Removal {
     /// Builds the record of a removal up to `last`, of files of `bytes` bytes.
     pub(super) fn of(last: u64, bytes: u64) -> Self {
-        let time = clock::rfc3339(SystemTime::now());
+        let time = timestamp::rfc3339(SystemTime::now());
         let removed = Removed { last, bytes };
         Self { time, removed }
     }
@@ -254,7 +254,7 @@ impl Repair {
         /// Enough to identify the call.
         const MAX_TEXT: usize = 1024;
         Self {
-            time: clock::rfc3339(SystemTime::now()),
+            time: timestamp::rfc3339(SystemTime::now()),
             repair: Torn {
                 bytes: torn.len(),
                 digest: Digest::of(torn),

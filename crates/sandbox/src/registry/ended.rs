@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
-use ringfence_exec::clock::rfc3339;
 use ringfence_policy::Scope;
+use ringfence_policy::timestamp::rfc3339;
 
 use crate::events::LifeEventType;
 use crate::id::SandboxId;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::SystemTime;
 
-use ringfence_exec::clock::rfc3339;
+use ringfence_policy::timestamp::rfc3339;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use ringfence_exec::clock::rfc3339;
 use ringfence_policy::Scope;
+use ringfence_policy::timestamp::rfc3339;
 
 use super::tag::{Tag, check_number};
 use super::{Index, SnapshotInfo, SnapshotStore, failed};

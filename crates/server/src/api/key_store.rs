@@ -6,8 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringfence_exec::clock::rfc3339;
 use ringfence_policy::Scope;
+use ringfence_policy::timestamp::rfc3339;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,8 @@ use ringfence_policy::{Language, Request};
 
 use super::super::error::Error;
 use super::super::guest::Guest;
+use super::super::initial_files::InitialFiles;
 use super::super::interpreters::script;
-use super::super::provisions::Provisions;
 use super::super::settings::Settings;
 use super::super::{layout, network};
 use super::{LauncherState, Start, Terms, Text, environment};
@@ -21,27 +21,27 @@ pub(in super::super) enum Attempt {
     Second,
 }
 
-/// The parts of a run that its request does not have.
+/// Options of a guest beside its request.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Order<'a> {
+pub(in super::super) struct GuestOptions<'a> {
     /// Set if the program has a bridge.
     pub(in super::super) bridged: bool,
     /// Files that it finds when it begins.
-    pub(in super::super) provisions: Option<&'a Arc<Provisions>>,
+    pub(in super::super) initial_files: Option<&'a Arc<InitialFiles>>,
     pub(in super::super) attempt: Attempt,
 }
 
-impl Order<'_> {
-    /// Returns the order of a program without bridge and output directory.
+impl GuestOptions<'_> {
+    /// Returns the options of a program without bridge and output directory.
     pub(in super::super) const fn plain() -> Self {
         Self {
             bridged: false,
-            provisions: None,
+            initial_files: None,
             attempt: Attempt::First,
         }
     }
 
-    /// Returns the order for the second attempt.
+    /// Returns the options for the second attempt.
     pub(in super::super) fn again(self) -> Self {
         Self {
             attempt: Attempt::Second,
@@ -55,24 +55,24 @@ impl LauncherState {
     pub(in super::super) async fn guest(
         &self,
         request: &Request,
-        order: Order<'_>,
+        options: GuestOptions<'_>,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
         network::check_dirs(request, &self.dirs)?;
         match request.language {
             Language::Python if self.extra.image.is_some() => {
-                self.script_guest(request, order, settings).await
+                self.script_guest(request, options, settings).await
             }
-            Language::Python => self.python_guest(request, order, settings).await,
-            Language::Command => self.command_guest(request, order, settings).await,
-            Language::Bash | Language::Javascript => self.script_guest(request, order, settings).await,
+            Language::Python => self.python_guest(request, options, settings).await,
+            Language::Command => self.command_guest(request, options, settings).await,
+            Language::Bash | Language::Javascript => self.script_guest(request, options, settings).await,
         }
     }
 
     async fn script_guest(
         &self,
         request: &Request,
-        order: Order<'_>,
+        options: GuestOptions<'_>,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
         let directory = self.directory(settings)?;
@@ -98,7 +98,7 @@ impl LauncherState {
         self.start(
             Origin::Exec(program),
             text,
-            Terms::of(request).with(order),
+            Terms::of(request).with_options(options),
             directory,
         )
         .await

@@ -198,7 +198,7 @@ impl LauncherState {
             limits: &limits,
             below: None,
             has_network: false,
-            provisions: None,
+            initial_files: None,
         };
         // Packages write nothing to a workspace while no program runs there. The programs have it.
         let dirs = self.dirs_in(None);

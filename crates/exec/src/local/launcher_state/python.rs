@@ -9,13 +9,13 @@ use tokio::io::AsyncWriteExt;
 
 use super::super::error::Error;
 use super::super::guest::{self, Guest, PendingGuest};
+use super::super::initial_files::InitialFiles;
 use super::super::interpreters::python_for;
 use super::super::launcher::Zygote;
-use super::super::provisions::Provisions;
 use super::super::settings::Settings;
 use super::super::worker_program::{BYTECODE_BOOT, WORKER};
 use super::super::{bytecode, job, layout};
-use super::guests::{Attempt, Order};
+use super::guests::{Attempt, GuestOptions};
 use super::{LauncherState, SessionOrigin, Start, Terms, Text, environment};
 use crate::interpreter::Python;
 
@@ -27,20 +27,20 @@ impl LauncherState {
     pub(super) async fn python_guest(
         &self,
         request: &Request,
-        order: Order<'_>,
+        options: GuestOptions<'_>,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
-        let Order {
+        let GuestOptions {
             bridged,
-            provisions,
+            initial_files,
             attempt,
-        } = order;
+        } = options;
         let job = |variables| {
             let job = job::encode(&request.name, &request.code, &request.args, variables);
             if bridged { job::bridged(&job) } else { job }
         };
         if let Some(guest) = self.preloaded_python(request, || job(&request.env)).await {
-            return Ok((supplied(guest, provisions).await?, Start::Preloaded));
+            return Ok((with_initial_files(guest, initial_files).await?, Start::Preloaded));
         }
         if let Some(pool) = self.pool.get().filter(|_| attempt == Attempt::First) {
             // Workers of a dead launcher are about to die: none is taken.
@@ -52,12 +52,12 @@ impl LauncherState {
             {
                 guest.job = job;
                 self.zygote_renewal.note_use();
-                return Ok((supplied(guest, provisions).await?, Start::Warm));
+                return Ok((with_initial_files(guest, initial_files).await?, Start::Warm));
             }
             if *self.launcher.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
                 self.zygote_renewal.note_use();
-                let terms = Terms::of(request).with(order);
+                let terms = Terms::of(request).with_options(options);
                 let mut guest = self.start(Origin::Fork, Text::Job(job), terms, None).await?;
                 // The worker's greeting is read here, or the bridge would take it for a call.
                 if bridged && let Err(error) = guest.greeted().await {
@@ -70,7 +70,7 @@ impl LauncherState {
         }
         let job = job(&[]);
         let guest = self
-            .cold_python(Terms::of(request).with(order), request, settings, job)
+            .cold_python(Terms::of(request).with_options(options), request, settings, job)
             .await?;
         Ok((guest, Start::Cold))
     }
@@ -123,7 +123,7 @@ impl LauncherState {
             limits,
             below: None,
             has_network: false,
-            provisions: None,
+            initial_files: None,
         };
         let plan = self.plan(Origin::ForkOf { of }, job, terms, None);
         guest::begin(&self.launcher, self.groups.as_deref(), plan).await
@@ -158,12 +158,15 @@ impl LauncherState {
     }
 }
 
-/// Gives an idle worker the files that its program finds, before its job is sent.
-async fn supplied(worker: Guest, provisions: Option<&Arc<Provisions>>) -> Result<Guest, Error> {
-    let Some(provisions) = provisions else {
+/// Copies the files that a program finds to its idle worker, before the job is sent.
+async fn with_initial_files(
+    worker: Guest,
+    initial_files: Option<&Arc<InitialFiles>>,
+) -> Result<Guest, Error> {
+    let Some(initial_files) = initial_files else {
         return Ok(worker);
     };
-    if let Err(error) = provisions.give(worker.output.open()).await {
+    if let Err(error) = initial_files.copy_to(worker.output.open()).await {
         // The failure is all there is to report.
         let _ = worker.close().await;
         return Err(error);

@@ -96,7 +96,7 @@ impl PoolTask {
             listen: None,
             directory: None,
             job: Vec::new(),
-            provisions: None,
+            initial_files: None,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use ringfence_policy::Request;
 
 use super::super::connection::Connection;
-use super::super::outbox::Outbox;
-use super::super::provisions::Inbox;
+use super::super::host_output::HostOutput;
+use super::super::initial_files::RequestFiles;
 use super::super::settings::Fence;
 
 /// An evaluation with its connection and the directory of its output files.
@@ -16,8 +16,8 @@ pub(in super::super) struct EvaluationCall {
     pub(in super::super) request: Request,
     pub(in super::super) fence: Fence,
     pub(in super::super) since: Instant,
-    pub(in super::super) inbox: Inbox,
-    pub(in super::super) outbox: Option<Arc<Outbox>>,
+    pub(in super::super) request_files: RequestFiles,
+    pub(in super::super) host_output: Option<Arc<HostOutput>>,
     pub(in super::super) connection: Connection,
 }
 

@@ -98,8 +98,8 @@ impl Interpreter {
             ended,
         } = evaluated;
         let request = &work.request;
-        let collected = match &work.outbox {
-            Some(outbox) => outbox.collect(&self.guest.output),
+        let collected = match &work.host_output {
+            Some(host_output) => host_output.collect(&self.guest.output),
             None => collect(&self.guest.output, None, request.limits.disk.0),
         };
         let start = match self.origin {

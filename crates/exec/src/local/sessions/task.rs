@@ -155,8 +155,8 @@ impl SessionTask {
             count: number,
         };
         let result = interpreter.result(&work, evaluated, evaluations, former);
-        if let Some(outbox) = &work.outbox {
-            interpreter.exchange = outbox.exchange(Exchange::default());
+        if let Some(host_output) = &work.host_output {
+            interpreter.exchange = host_output.exchange(Exchange::default());
         }
         self.live.facts().state = State::Idle(Instant::now());
         // Before the reply, so that the caller's next request finds a new session.
@@ -238,16 +238,16 @@ async fn babble(control: &UnixStream) {
 /// Gives an idle session the files that its next evaluation finds.
 async fn supply(interpreter: &mut Interpreter, work: &EvaluationCall) -> Result<(), LocalError> {
     let output = &interpreter.guest.output;
-    if let Some(outbox) = &work.outbox {
-        outbox.exchange(std::mem::take(&mut interpreter.exchange));
-        outbox.fill(output.open()).await;
+    if let Some(host_output) = &work.host_output {
+        host_output.exchange(std::mem::take(&mut interpreter.exchange));
+        host_output.fill(output.open()).await;
     }
     let given = match output.open() {
-        Ok(output) => work.inbox.give(output).await,
+        Ok(output) => work.request_files.copy_to(output).await,
         Err(error) => Err(LocalError::Files(error)),
     };
-    if let (Err(_), Some(outbox)) = (&given, &work.outbox) {
-        interpreter.exchange = outbox.exchange(Exchange::default());
+    if let (Err(_), Some(host_output)) = (&given, &work.host_output) {
+        interpreter.exchange = host_output.exchange(Exchange::default());
     }
     given
 }

@@ -11,7 +11,7 @@ use ringfence_policy::{Access, Mount, Request};
 
 use super::destination::{Destination, handle};
 use super::error::Error;
-use super::outbox::Outbox;
+use super::host_output::HostOutput;
 use super::output_files;
 
 /// Guest path of the directory that files are copied to.
@@ -20,41 +20,49 @@ const WORKSPACE: &str = "/workspace";
 /// The files that a program finds when it begins: those that its request brings, in `/workspace`, and those of earlier
 /// programs, in `/output`.
 #[derive(Debug)]
-pub(super) struct Provisions {
-    inbox: Inbox,
-    outbox: Option<Arc<Outbox>>,
+pub(super) struct InitialFiles {
+    request_files: RequestFiles,
+    host_output: Option<Arc<HostOutput>>,
 }
 
 /// Host directories whose files a request brings.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Inbox {
+pub(super) struct RequestFiles {
     directories: Vec<PathBuf>,
     /// Disk limit of the program.
     disk: u64,
 }
 
-impl Provisions {
+impl InitialFiles {
     /// Returns `None` if there are no files.
-    pub(super) fn new(inbox: Inbox, outbox: Option<&Arc<Outbox>>) -> Option<Arc<Self>> {
-        let outbox = outbox.filter(|outbox| outbox.has_files()).cloned();
-        let has_some = outbox.is_some() || !inbox.directories.is_empty();
-        has_some.then(|| Arc::new(Self { inbox, outbox }))
+    pub(super) fn new(
+        request_files: RequestFiles,
+        host_output: Option<&Arc<HostOutput>>,
+    ) -> Option<Arc<Self>> {
+        let host_output = host_output.filter(|host_output| host_output.has_files()).cloned();
+        let has_some = host_output.is_some() || !request_files.directories.is_empty();
+        has_some.then(|| {
+            Arc::new(Self {
+                request_files,
+                host_output,
+            })
+        })
     }
 
     /// Copies the files to the directories of a program that has not begun, given the result of opening its `/output`.
     ///
     /// # Errors
     /// If the files of the request cannot be copied. Those of earlier programs are left out with warnings.
-    pub(super) async fn give(&self, output: io::Result<OwnedFd>) -> Result<(), Error> {
+    pub(super) async fn copy_to(&self, output: io::Result<OwnedFd>) -> Result<(), Error> {
         let output = output.map_err(Error::Files)?;
-        if let Some(outbox) = &self.outbox {
-            outbox.fill_new(output.try_clone()).await;
+        if let Some(host_output) = &self.host_output {
+            host_output.fill_new(output.try_clone()).await;
         }
-        self.inbox.give(output).await
+        self.request_files.copy_to(output).await
     }
 }
 
-impl Inbox {
+impl RequestFiles {
     /// Takes the mounts of which the program gets a copy in its workspace out of a request.
     pub(super) fn of<'a>(request: &'a Request) -> (Cow<'a, Request>, Self) {
         let is_copied = |mount: &Mount| mount.access == Access::Copy && mount.guest() == Path::new(WORKSPACE);
@@ -62,7 +70,7 @@ impl Inbox {
         if copied.is_empty() {
             return (Cow::Borrowed(request), Self::default());
         }
-        let inbox = Self {
+        let request_files = Self {
             directories: copied.into_iter().map(|mount| mount.host).collect(),
             disk: request.limits.disk.0,
         };
@@ -70,19 +78,19 @@ impl Inbox {
             mounts,
             ..request.clone()
         };
-        (Cow::Owned(request), inbox)
+        (Cow::Owned(request), request_files)
     }
 
     /// Copies the files to the workspace beside a program's `/output`.
     ///
     /// # Errors
     /// If one cannot be copied.
-    pub(super) async fn give(&self, output: OwnedFd) -> Result<(), Error> {
+    pub(super) async fn copy_to(&self, output: OwnedFd) -> Result<(), Error> {
         if self.directories.is_empty() {
             return Ok(());
         }
-        let inbox = self.clone();
-        let copying = tokio::task::spawn_blocking(move || inbox.copy(output));
+        let request_files = self.clone();
+        let copying = tokio::task::spawn_blocking(move || request_files.copy(output));
         let copied = copying
             .await
             .unwrap_or_else(|panicked| Err(io::Error::other(panicked)));

@@ -17,17 +17,17 @@ const MAX_EARLIER: Bytes = Bytes::mib(64);
 
 /// The host directory of a run's output files, and what it shares with the program's.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct HostOutput {
     host: Destination,
     /// Disk limit of the program.
     disk: u64,
     /// Limit of the bytes that it finds.
     earlier: u64,
-    /// `None`: the program does not see what is in the directory.
+    /// `None`: the program's `/output` begins empty.
     shared: Option<Mutex<Filled>>,
 }
 
-/// An exchange, with warnings about what the program could not be given.
+/// An exchange, with warnings about files that the program could not be given.
 #[derive(Debug, Default)]
 struct Filled {
     exchange: Exchange,
@@ -35,12 +35,12 @@ struct Filled {
 }
 
 impl Filled {
-    fn has_something(&self) -> bool {
+    fn is_to_be_collected(&self) -> bool {
         !self.exchange.is_empty() || !self.warnings.is_empty()
     }
 }
 
-impl Outbox {
+impl HostOutput {
     /// Opens the directory for a program with this disk limit.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl Outbox {
         })
     }
 
-    /// Limits the bytes that a program finds.
-    pub(crate) fn finding_at_most(self, limit: Bytes) -> Self {
+    /// Limits the bytes that a program finds in its `/output`.
+    pub(crate) fn with_earlier_limit(self, limit: Bytes) -> Self {
         Self {
             earlier: self.earlier.min(limit.0),
             ..self
@@ -76,27 +76,31 @@ impl Outbox {
     /// Copies the files of earlier programs to the `/output` of a new program that has not begun, given the result of opening
     /// it.
     pub(crate) async fn fill_new(self: &Arc<Self>, output: io::Result<OwnedFd>) {
-        // What was copied to a guest that was lost is not in this one.
+        // Files that were copied to a lost guest are not in this one.
         self.exchange(Exchange::default());
         self.fill(output).await;
     }
 
     /// Copies the files of earlier programs to the `/output` of an idle one, given the result of opening it.
     pub(super) async fn fill(self: &Arc<Self>, output: io::Result<OwnedFd>) {
-        let outbox = Arc::clone(self);
+        let host_output = Arc::clone(self);
         let filling = tokio::task::spawn_blocking(move || {
-            if let Some(shared) = &outbox.shared {
+            if let Some(shared) = &host_output.shared {
                 let mut filled = lock(shared);
-                filled.warnings = filled.exchange.fill(&outbox.host, output, outbox.earlier);
+                filled.warnings = filled
+                    .exchange
+                    .fill(&host_output.host, output, host_output.earlier);
             }
         });
-        // It can only panic.
-        let _ = filling.await;
+        if let (Err(panicked), Some(shared)) = (filling.await, &self.shared) {
+            let why = format!("not all files of `/output` are there: {panicked}");
+            lock(shared).warnings.push(why);
+        }
     }
 
     /// Collects a program's output files, and delivers those that it changed.
     pub(super) fn collect(&self, output: &Output) -> CollectedFiles {
-        let shares = |shared: &Mutex<Filled>| lock(shared).has_something();
+        let shares = |shared: &Mutex<Filled>| lock(shared).is_to_be_collected();
         match output.is_empty() && !self.shared.as_ref().is_some_and(shares) {
             true => CollectedFiles::default(),
             false => self.collect_from(output.open()),
