@@ -187,3 +187,39 @@ for number in os.listdir('/proc/self/fd'):
         );
     });
 }
+
+/// Processes that a program leaves are gone with its result, however busy they keep the processor of its cell: what they
+/// wrote afterwards would get past every check of the workspace that is made at its beginning.
+#[test]
+fn nothing_writes_once_the_result_is_there() {
+    const LEAVE: &str = "import os, time\n\
+        for _ in range(30):\n    \
+            if os.fork() == 0:\n        \
+                late = os.open('late', os.O_CREAT | os.O_APPEND | os.O_WRONLY)\n        \
+                while True: os.write(late, b'.')\n\
+        while not os.path.exists('late') or os.path.getsize('late') < 1000: time.sleep(0.01)\n";
+    for mode in [Mode::OneShot, Mode::Engine] {
+        play(World::new(mode, Place::Here), |world| {
+            let workspace = world.dir.path("work/project");
+            fs::create_dir_all(&workspace).unwrap();
+            let size = || fs::metadata(workspace.join("late")).unwrap().len();
+            let within = ["--workspace", "project", "--cpus", "0.5"];
+            let check = |args: &[&str], status: i64| {
+                let run = world.json([&within, args].concat());
+                let after = size();
+                assert_eq!(run.get("exit_code"), status, "{run:?}");
+                // Another run, to let time pass.
+                world.json([&within[..], &["-c", "print(1)"]].concat());
+                assert_eq!(size(), after, "{args:?}");
+            };
+            check(&["-c", &format!("{LEAVE}os._exit(3)")], 3);
+            check(&["-c", &format!("{LEAVE}os.kill(os.getpid(), 11)")], -11);
+            let bash = "for _ in $(seq 20); do (while :; do printf . >> late; done) & done; \
+                        while [ $(stat -c %s late) -lt 1000 ]; do sleep 0.01; done; exit 4";
+            check(&["-l", "bash", "-c", bash], 4);
+            if mode == Mode::Engine {
+                check(&["--session", "s", "-c", &format!("{LEAVE}os._exit(5)")], 5);
+            }
+        });
+    }
+}

@@ -11,6 +11,7 @@ use ringfence_cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
 use ringfence_jail::{ExitListener, STEPS_OF_ZYGOTE, is_gone};
 use ringfence_policy::Limits;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -76,7 +77,31 @@ pub(super) struct Guest {
     pub(super) listener: Option<OwnedFd>,
     /// Unsent rest of the job.
     pub(super) job: Vec<u8>,
-    gone: oneshot::Receiver<()>,
+    /// Resolves when no process of the guest is left. `None` once it has.
+    gone: Option<oneshot::Receiver<()>>,
+}
+
+/// Number of tasks in the control group of a guest that has exited and left nothing: the init of its cell.
+const INIT: u64 = 1;
+/// Time that killed processes have until they are gone.
+const DESCENDANTS: Duration = Duration::from_secs(10);
+
+/// Kills the processes of a control group.
+fn kill_members(group: &Group) {
+    // What cannot be listed or killed here is killed with the cell's init.
+    let Ok(members) = group.kill_all() else { return };
+    let opened: Vec<_> = members
+        .into_iter()
+        .filter_map(|member| {
+            let pid = Pid::from_raw(i32::try_from(member).ok()?)?;
+            Some((member, pidfd_open(pid, PidfdFlags::empty()).ok()?))
+        })
+        .collect();
+    // One that has left the list may have been another process by the time it was opened.
+    let members = group.members().unwrap_or_default();
+    for (_, process) in opened.iter().filter(|(member, _)| members.contains(member)) {
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
 }
 
 /// The parts of a guest that the supervisor borrows, without the control descriptor.
@@ -423,7 +448,7 @@ impl PendingGuest {
             output,
             listener: started.listener,
             job: self.job,
-            gone: ticket.gone,
+            gone: Some(ticket.gone),
         })
     }
 }
@@ -503,11 +528,36 @@ impl Guest {
         group.map_or(Ok(()), Group::close).map_err(Error::ControlGroup)
     }
 
-    /// Like [`Guest::close`], but returns the group.
-    pub(super) async fn leave(self) -> Option<Group> {
+    /// Kills what the guest's first process, which has exited, left behind, and waits until it is gone. Returns `false` if it is not
+    /// gone in time.
+    ///
+    /// The kernel kills the processes of a cell with its init. But that is a process of the same control group, which the
+    /// others may keep from the processor, so each is killed by itself, too.
+    pub(super) async fn end_descendants(&mut self) -> bool {
+        let tasks = self.group.as_ref().and_then(Group::task_gauge);
+        if tasks.is_some_and(|tasks| matches!(tasks.read(), Ok(..=INIT))) {
+            return true;
+        }
         self.launcher.kill(self.id).await;
-        // A closed channel means that the launcher has died, and all its guests before it.
-        let _ = self.gone.await;
+        if let Some(group) = &self.group {
+            kill_members(group);
+        }
+        tokio::time::timeout(DESCENDANTS, self.gone()).await.is_ok()
+    }
+
+    /// Waits until no process is left. Cancel safe.
+    async fn gone(&mut self) {
+        if let Some(gone) = &mut self.gone {
+            // A closed channel means that the launcher has died, and all its guests before it.
+            let _ = gone.await;
+            self.gone = None;
+        }
+    }
+
+    /// Like [`Guest::close`], but returns the group.
+    pub(super) async fn leave(mut self) -> Option<Group> {
+        self.launcher.kill(self.id).await;
+        self.gone().await;
         drop(self.exit);
         self.output.remove().await;
         self.group

@@ -134,6 +134,10 @@ const TRUNCATE_ABI: u32 = 3;
 /// First Landlock ABI that governs signals (Linux 6.12).
 const SIGNAL_ABI: u32 = 6;
 
+/// The warning about processes that could not be ended: they may wait for a device or a network file system.
+pub(super) const SURVIVORS: &str =
+    "processes that the program started were killed and have not ended yet: they may still write files";
+
 /// Returns a warning about actions that an older Landlock does not prevent, if no other layer does. Unfenced
 /// runs are warned about elsewhere.
 pub(super) fn landlock_gap(applied: Applied) -> Option<String> {

@@ -31,6 +31,8 @@ pub(super) struct Finished {
     pub(super) failed_forks: u64,
     /// Set if the process is still alive and must be killed.
     pub(super) lives: bool,
+    /// Set if processes that the program left could not be ended in time.
+    pub(super) has_descendants: bool,
 }
 
 /// The result of supervising a guest.
@@ -87,8 +89,13 @@ pub(super) async fn supervise(
     };
     let ending = wait_or_kill(parts, &mut reader, bounds, feeding, answer).await;
     let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
+    let mut has_descendants = false;
     let end = match ending {
-        Ending::Ended(end) => end,
+        Ending::Ended(end) => {
+            // Nothing runs or writes once the result is there.
+            has_descendants = !guest.end_descendants().await;
+            end
+        }
         // The guest has announced its exit: what the pipes hold now is all. Its turn is free before the kernel has removed
         // it, or a server that runs one program at a time would refuse the next one.
         Ending::Answered {
@@ -105,7 +112,10 @@ pub(super) async fn supervise(
         }
     };
     reader.drain(&guest.stdout, &guest.stderr).await;
-    classify_exit(end, usage(guest), reader)
+    Finished {
+        has_descendants,
+        ..classify_exit(end, usage(guest), reader)
+    }
 }
 
 /// The limits of a guest, and the manner of its end.
@@ -231,6 +241,7 @@ impl Finished {
             cpu_seconds: usage.as_ref().and_then(|usage| usage.cpu_seconds),
             failed_forks: usage.map_or(0, |usage| usage.pids_max_hits),
             lives: false,
+            has_descendants: false,
         }
     }
 }

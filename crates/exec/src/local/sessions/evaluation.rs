@@ -128,6 +128,10 @@ pub(super) async fn evaluate(
         }
     };
     let ending = run::wait_or_kill(parts, &mut reader, bounds, feeding, answer).await;
+    if let Ending::Ended(_) = &ending {
+        // The session has ended, and nothing of it runs or writes once that is told. Its end waits for the rest.
+        guest.end_descendants().await;
+    }
     reader.drain(&guest.stdout, &guest.stderr).await;
     let usage = guest.group.as_mut().map(|group| group.take_usage());
     classify(ending, usage, reader)
