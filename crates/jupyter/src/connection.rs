@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{MissedTickBehavior, interval};
@@ -50,6 +51,12 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.kernel.shared.leave(&self.peer);
     }
+}
+
+/// The content of `shutdown_request`.
+#[derive(Debug, Deserialize)]
+struct Shutdown {
+    restart: bool,
 }
 
 /// The end of a connection: with a reason for the client, unless it has gone or reads nothing.
@@ -181,7 +188,7 @@ impl Client {
     /// Answers a request that does not wait for the code that runs.
     async fn control(&self, message: &Incoming) {
         let shared = &self.kernel.shared;
-        let restart = message.content["restart"] == true;
+        let restart = message.content::<Shutdown>().is_ok_and(|asked| asked.restart);
         let content = match message.header.msg_type.as_str() {
             "kernel_info_request" => shared.info().await,
             "interrupt_request" => {

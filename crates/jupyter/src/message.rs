@@ -1,6 +1,8 @@
 //! Messages of a kernel, in both protocols of the WebSocket.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio_tungstenite::tungstenite::Message as Frame;
 
@@ -53,11 +55,12 @@ fn text_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Str
 }
 
 /// A message of a client.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Incoming {
     pub(crate) header: Header,
+    /// Text of the content. It is parsed when the message is answered: parsed, it may take a hundred times its bytes.
     #[serde(default)]
-    pub(crate) content: Value,
+    content: Option<Box<RawValue>>,
     pub(crate) channel: Channel,
 }
 
@@ -119,6 +122,14 @@ impl Incoming {
             true => Ok(message),
             false => Err(MessageError::LongHeader),
         }
+    }
+
+    /// Parses the content.
+    ///
+    /// # Errors
+    /// If it does not have the form of `T`.
+    pub(crate) fn content<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.content.as_ref().map_or("null", |text| text.get()))
     }
 
     /// Parses a binary message: the number of offsets, the offsets, and between them the channel, the header, the parent's header,
@@ -206,18 +217,21 @@ mod tests {
     #[test]
     fn both_protocols_carry_the_same_message() {
         let text = Incoming::parse(Protocol::Json, message().to_string().as_bytes()).unwrap();
-        assert_eq!(text.content["code"], "1");
+        let content: Value = text.content().unwrap();
+        assert_eq!(content["code"], "1");
         let sent = Outgoing {
             channel: text.channel,
             header: text.header.clone(),
             parent: None,
             metadata: Map::new(),
-            content: text.content.clone(),
+            content: content.clone(),
         };
-        let binary = sent.frame(Protocol::V1).into_data();
-        assert_eq!(Incoming::parse(Protocol::V1, &binary), Ok(text.clone()));
-        let again = sent.frame(Protocol::Json).into_data();
-        assert_eq!(Incoming::parse(Protocol::Json, &again), Ok(text));
+        for protocol in [Protocol::V1, Protocol::Json] {
+            let bytes = sent.frame(protocol).into_data();
+            let read = Incoming::parse(protocol, &bytes).unwrap();
+            assert_eq!((&read.header, read.channel), (&text.header, text.channel));
+            assert_eq!(read.content::<Value>().unwrap(), content);
+        }
     }
 
     #[test]
@@ -231,18 +245,18 @@ mod tests {
             &[&6_u64.to_le_bytes()[..], &[0xff; 56]].concat(),
         ] {
             for protocol in [Protocol::Json, Protocol::V1] {
-                let parsed = Incoming::parse(protocol, bytes);
-                assert_eq!(parsed, Err(MessageError::Malformed), "{bytes:?}");
+                let refused = Incoming::parse(protocol, bytes).unwrap_err();
+                assert_eq!(refused, MessageError::Malformed, "{bytes:?}");
             }
         }
         let mut long = message();
         long["header"]["msg_id"] = "x".repeat(MAX_TEXT + 1).into();
-        let parsed = Incoming::parse(Protocol::Json, long.to_string().as_bytes());
-        assert_eq!(parsed, Err(MessageError::LongHeader));
+        let refused = Incoming::parse(Protocol::Json, long.to_string().as_bytes()).unwrap_err();
+        assert_eq!(refused, MessageError::LongHeader);
         let mut other = message();
         other["channel"] = "elsewhere".into();
-        let parsed = Incoming::parse(Protocol::Json, other.to_string().as_bytes());
-        assert_eq!(parsed, Err(MessageError::Malformed));
+        let refused = Incoming::parse(Protocol::Json, other.to_string().as_bytes()).unwrap_err();
+        assert_eq!(refused, MessageError::Malformed);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -79,13 +80,31 @@ async fn answer(kernel: &Shared, request: &Request) -> bool {
     stops
 }
 
+/// The content of requests about code.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Question {
+    code: String,
+    /// In characters. The end of the code by default.
+    cursor_pos: Option<u64>,
+    detail_level: u64,
+}
+
+/// The content of `comm_open`.
+#[derive(Debug, Deserialize)]
+struct CommOpen {
+    comm_id: String,
+}
+
 /// Returns the content of the answer to a request that runs no cell; `None` if the message gets no answer.
 async fn content(kernel: &Shared, message: &Incoming) -> Option<Value> {
-    let (asked, forms) = (&message.content, kernel.kind.forms);
-    let code = asked["code"].as_str().unwrap_or_default();
-    let cursor = asked["cursor_pos"]
-        .as_u64()
-        .unwrap_or_else(|| code.chars().count() as u64);
+    let forms = kernel.kind.forms;
+    let Question {
+        code,
+        cursor_pos,
+        detail_level,
+    } = message.content().unwrap_or_default();
+    let cursor = cursor_pos.unwrap_or_else(|| code.chars().count() as u64);
     Some(match message.header.msg_type.as_str() {
         "kernel_info_request" => kernel.info().await,
         "complete_request" => {
@@ -93,8 +112,7 @@ async fn content(kernel: &Shared, message: &Incoming) -> Option<Value> {
             questions::completions(&answer, cursor, forms)
         }
         "inspect_request" => {
-            let detail = asked["detail_level"].as_u64().unwrap_or_default();
-            let answer = kernel.ask("describe", &json!([code, cursor, detail])).await;
+            let answer = kernel.ask("describe", &json!([code, cursor, detail_level])).await;
             questions::description(&answer, forms)
         }
         "is_complete_request" => questions::completeness(&kernel.ask("is_complete", &json!([code])).await),
@@ -102,7 +120,8 @@ async fn content(kernel: &Shared, message: &Incoming) -> Option<Value> {
         "comm_info_request" => json!({"status": "ok", "comms": {}}),
         "comm_open" => {
             // Nothing here has such a target.
-            let content = json!({"comm_id": asked["comm_id"], "data": {}});
+            let CommOpen { comm_id } = message.content().ok()?;
+            let content = json!({"comm_id": comm_id, "data": {}});
             kernel.broadcast("comm_close", &message.header, content).await;
             return None;
         }

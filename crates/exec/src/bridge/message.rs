@@ -122,6 +122,22 @@ impl CallError {
     }
 }
 
+impl Call {
+    /// Returns the number of values in the arguments, which take memory while the call is under way.
+    pub fn values(&self) -> usize {
+        let arguments = self.args.iter().chain(self.kwargs.values());
+        arguments.map(values).sum()
+    }
+}
+
+fn values(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
+        Value::Object(members) => 1 + members.values().map(values).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
+    }
+}
+
 impl Message {
     /// Parses a line.
     ///
@@ -244,6 +260,19 @@ mod tests {
             assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
             assert_eq!(Message::parse(&line), Ok(message));
         }
+    }
+
+    #[test]
+    fn values_of_a_call_are_counted() {
+        let check = |data: Value, expected: usize| {
+            let call = Call::deserialize(data).unwrap();
+            assert_eq!(call.values(), expected, "{call:?}");
+        };
+        check(json!({"path": "A.b"}), 0);
+        check(
+            json!({"path": "A.b", "args": [1, [2, {}]], "kwargs": {"a": {"b": null}}}),
+            6,
+        );
     }
 
     #[test]

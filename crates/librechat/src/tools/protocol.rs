@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::session::{FileRef, InputFile};
@@ -46,12 +47,14 @@ pub struct Tool {
 }
 
 /// A call of a tool, for the client to carry out.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "LibreChatToolCall")]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
-    pub input: Map<String, Value>,
+    /// Text of the arguments, an object: parsed, it may take a hundred times its bytes while the program waits.
+    #[schemars(with = "Map<String, Value>")]
+    pub input: Box<RawValue>,
 }
 
 /// The result of a call.

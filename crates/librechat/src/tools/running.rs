@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use ringfence_policy::{Outcome, Scope, Timeout};
 use ringfence_sandbox::Sandboxes;
-use ringfence_sandbox::bridge::{Call, CallError, Id, Message, MessageSink, MessageStream};
+use ringfence_sandbox::bridge::{CallError, Id, Message, MessageSink, MessageStream};
 use ringfence_sandbox::output::{self, Collected};
 use ringfence_sandbox::process::Process;
+use serde_json::value::RawValue;
 
 use super::protocol::{ToolCall, ToolResult};
 use crate::error::Error;
@@ -20,8 +21,9 @@ use crate::program_sandbox::ProgramSandbox;
 /// Time without a further call after which the client gets those that there are: calls that a program makes at once come together.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
 
-/// Calls that wait at a time; the program waits with more.
+/// Calls that wait at a time, and the bytes of their arguments beyond which no other is read; the program waits with more.
 const MAX_CALLS: usize = 64;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// A program that runs. Dropping it ends its sandbox.
 pub(super) struct Running {
@@ -106,9 +108,10 @@ impl Running {
         let mut batch_end = tokio::time::Instant::now();
         let mut is_late = handed.is_err();
         while !is_late {
+            let has_room = self.has_room();
             let next = async {
                 match &mut self.messages {
-                    Some(messages) if self.calls.len() < MAX_CALLS => messages.next().await,
+                    Some(messages) if has_room => messages.next().await,
                     _ => std::future::pending().await,
                 }
             };
@@ -140,7 +143,10 @@ impl Running {
     async fn take<E: fmt::Display>(&mut self, message: Result<Option<Message>, E>) -> bool {
         match message {
             Ok(Some(Message::Call(id, call))) if self.tools.contains(&call.path) => {
-                self.note(id, call);
+                match serde_json::value::to_raw_value(&call.kwargs) {
+                    Ok(input) => self.note(id, call.path, input),
+                    Err(error) => self.close(&error.to_string()).await,
+                }
                 return true;
             }
             Ok(Some(Message::Call(id, call))) => {
@@ -162,13 +168,19 @@ impl Running {
         false
     }
 
-    fn note(&mut self, id: Id, call: Call) {
+    /// Returns `true` if another call may be read: those that wait are kept.
+    fn has_room(&self) -> bool {
+        let bytes = |(_, call): &(Id, ToolCall)| call.input.get().len();
+        self.calls.len() < MAX_CALLS && self.calls.values().map(bytes).sum::<usize>() < MAX_BYTES
+    }
+
+    fn note(&mut self, id: Id, tool: String, input: Box<RawValue>) {
         self.count += 1;
         let name = format!("call_{:03}", self.count);
         let call = ToolCall {
             id: name.clone(),
-            name: call.path,
-            input: call.kwargs,
+            name: tool,
+            input,
         };
         self.calls.insert(name, (id, call));
     }

@@ -11,12 +11,12 @@ use axum::extract::{Request, State};
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use hyper::body::Bytes;
+use hyper::body::{Buf, Bytes};
 use ringfence_policy::RemoteRequest;
 use schemars::JsonSchema;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::admission::Turn;
@@ -67,23 +67,23 @@ struct Batch {
     /// The programs. As `application/x-ndjson`, the body is one of them a line instead.
     #[schemars(with = "Vec<RemoteRequest>")]
     #[serde(deserialize_with = "bounded")]
-    runs: Vec<Value>,
+    runs: Vec<Box<RawValue>>,
 }
 
-/// Programs of a batch in one document. As lines there may be any number, for they are parsed one by one.
+/// Programs of a batch in one document. As lines there may be any number, for they are found one by one.
 const MAX_RUNS: usize = 50_000;
 
-/// Parses at most [`MAX_RUNS`] programs: each takes more memory than the two bytes of an empty one.
-fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+/// Finds at most [`MAX_RUNS`] programs. Each is parsed when its turn comes: parsed, it may take a hundred times its bytes.
+fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Box<RawValue>>, D::Error> {
     struct Runs;
     impl<'de> Visitor<'de> for Runs {
-        type Value = Vec<Value>;
+        type Value = Vec<Box<RawValue>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "a list of at most {MAX_RUNS} programs")
         }
 
-        fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Vec<Value>, A::Error> {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {
             let mut runs = Vec::new();
             while let Some(run) = all.next_element()? {
                 if runs.len() == MAX_RUNS {
@@ -100,44 +100,29 @@ fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::
 /// Maximum number of values in a batch of one document: twenty for each program.
 const MAX_VALUES: usize = 20 * MAX_RUNS;
 
-/// A program that has not started.
-enum Program {
-    Parsed(Value),
-    /// Its text, which is parsed when its turn comes.
-    Line(Bytes),
-}
-
-impl Program {
-    async fn arguments(self) -> Result<Value, ApiError> {
-        match self {
-            Self::Parsed(arguments) => Ok(arguments),
-            Self::Line(line) => body::parse_off_thread(line).await,
-        }
-    }
-}
-
-/// The programs that have not started, in order.
+/// The texts of the programs that have not started, in order.
 enum Waiting {
-    Parsed(std::vec::IntoIter<Value>),
+    Found(std::vec::IntoIter<Box<RawValue>>),
     Lines(Bytes),
 }
 
 impl Iterator for Waiting {
-    type Item = Program;
+    type Item = Bytes;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Self::Parsed(runs) => runs.next().map(Program::Parsed),
-            Self::Lines(bytes) => loop {
-                if bytes.is_empty() {
-                    return None;
-                }
+            Self::Found(runs) => {
+                let text: Box<str> = runs.next()?.into();
+                Some(text.into_string().into())
+            }
+            Self::Lines(bytes) => {
+                // Blank lines, at once: there may be millions.
+                let blank = bytes.len() - bytes.trim_ascii_start().len();
+                bytes.advance(blank);
                 let end = bytes.iter().position(|byte| *byte == b'\n');
                 let line = bytes.split_to(end.map_or(bytes.len(), |end| end + 1));
-                if !line.trim_ascii().is_empty() {
-                    return Some(Program::Line(line));
-                }
-            },
+                (!line.is_empty()).then_some(line)
+            }
         }
     }
 }
@@ -162,7 +147,7 @@ async fn batch(
         (_, bytes) => {
             let parse = |bytes: &[u8]| body::parse_object(bytes, MAX_VALUES);
             let batch: Batch = body::off_thread(bytes, parse).await?;
-            Waiting::Parsed(batch.runs.into_iter())
+            Waiting::Found(batch.runs.into_iter())
         }
     };
     let under_way = UnderWay {
@@ -214,11 +199,11 @@ fn wait(api: &Arc<Api>, grant: &Arc<Grant>) -> NextTurn {
 }
 
 impl UnderWay {
-    fn start(&mut self, index: usize, program: Program, turn: Result<Turn, ApiError>) {
+    fn start(&mut self, index: usize, program: Bytes, turn: Result<Turn, ApiError>) {
         let (api, grant) = (Arc::clone(&self.api), Arc::clone(&self.grant));
         self.running.spawn(async move {
             let answered = async {
-                let arguments = program.arguments().await?;
+                let arguments = body::parse_off_thread(program).await?;
                 let used = api.used(&grant, run::TOOL, arguments, turn?)?;
                 api.invocations.start(used).answer().await
             };
@@ -240,13 +225,14 @@ fn failed(index: usize, error: &ApiError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[tokio::test]
     async fn lines_are_read_one_by_one_and_a_bad_one_costs_itself_only() {
-        let text = Bytes::from_static(b"{\"code\":\"1\"}\n\n  \r\nnot\n{\"code\":\"2\"}");
+        let text = Bytes::from_static(b"{\"code\":\"1\"}\n\n  \r\nnot\n{\"code\":\"2\"}\n \n");
         let mut told = Vec::new();
         for program in Waiting::Lines(text) {
-            let arguments = program.arguments().await.ok();
+            let arguments: Option<Value> = body::parse_off_thread(program).await.ok();
             told.push(arguments.map(|arguments| arguments["code"].as_str().unwrap().to_owned()));
         }
         assert_eq!(told, [Some("1".to_owned()), None, Some("2".to_owned())]);

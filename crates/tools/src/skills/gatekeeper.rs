@@ -27,6 +27,9 @@ use ringfence_records::audit::{Decision, Log};
 /// Maximum number of concurrent calls of a run. At the limit, reading stops (backpressure).
 const AT_ONCE: usize = 16;
 
+/// Number of values in the arguments of concurrent calls from which no other call is read. One call may have as many.
+const MAX_VALUES: usize = 100_000;
+
 /// Burst allowance of the rate limit, as time ahead of the average rate.
 const AHEAD: Duration = Duration::from_secs(1);
 
@@ -54,6 +57,19 @@ pub struct Gatekeeper<'a> {
     /// Initialized on first use: most programs call nothing.
     table: OnceCell<Table>,
     closed: OnceLock<String>,
+}
+
+/// A call that is being answered.
+struct UnderWay {
+    /// Cancels it. `None` once it is cancelled.
+    take_back: Option<oneshot::Sender<()>>,
+    /// Number of values in its arguments.
+    values: usize,
+}
+
+/// Returns `true` if another call may be read.
+fn has_room(under_way: &HashMap<Id, UnderWay>) -> bool {
+    under_way.len() < AT_ONCE && under_way.values().map(|call| call.values).sum::<usize>() < MAX_VALUES
 }
 
 /// Rate limit state of a run.
@@ -106,7 +122,7 @@ impl<'a> Gatekeeper<'a> {
     /// Dispatches calls. An error is the reason to close the bridge.
     async fn converse(&self, line: &mut MessageStream, speaker: &MessageSink) -> Result<(), String> {
         let mut answering = FuturesUnordered::new();
-        let mut under_way: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
+        let mut under_way: HashMap<Id, UnderWay> = HashMap::new();
         let mut visit = RunRate {
             calls: 0,
             due: Instant::now(),
@@ -122,21 +138,28 @@ impl<'a> Gatekeeper<'a> {
                     under_way.remove(&id);
                     continue;
                 }
-                message = next, if answering.len() < AT_ONCE => message,
+                message = next, if has_room(&under_way) => message,
             };
             match message.map_err(|error: Malformed| error.to_string())? {
                 None => return Ok(()),
                 Some(Message::Call(id, call)) => {
                     self.admit(&mut visit, &id, &call, speaker).await?;
                     let (take_back, cancellation) = oneshot::channel();
-                    if under_way.insert(id.clone(), take_back).is_some() {
+                    let take_back = Some(take_back);
+                    let values = call.values();
+                    if under_way
+                        .insert(id.clone(), UnderWay { take_back, values })
+                        .is_some()
+                    {
                         return Err("two pending calls have the same id".to_owned());
                     }
                     answering.push(self.supervise(id, call, cancellation, speaker.clone()));
                 }
                 // The caller cancels a call, which may have been answered meanwhile.
                 Some(Message::Error(id, _)) => {
-                    under_way.remove(&id).map(|take_back| take_back.send(()));
+                    if let Some(call) = under_way.get_mut(&id) {
+                        call.take_back.take().map(|take_back| take_back.send(()));
+                    }
                 }
                 Some(Message::Execute(..) | Message::Result(..) | Message::Complete(..)) => {
                     return Err("received a message that only the host may send".to_owned());

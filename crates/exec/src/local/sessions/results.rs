@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::RichResult;
+use ringfence_policy::json::most_values;
 use serde_json::Value;
 
 /// Maximum length of all results of an evaluation, encoded. `python/rich.py` has the same bounds.
@@ -15,6 +16,9 @@ const MAX_FORMATS: usize = 16;
 const MAX_DATUM: usize = 4 << 20;
 const MAX_MIME: usize = 100;
 
+/// Maximum number of values and member names in the JSON of all results: parsed, each takes many times its bytes.
+const MAX_VALUES: usize = 1 << 18;
+
 /// Maximum nesting of JSON: the whole result must stay below the limit of its parsers, which is 128.
 const MAX_DEPTH: usize = 32;
 
@@ -24,6 +28,8 @@ pub struct RichResults {
     pub results: Vec<RichResult>,
     /// Warnings about data that is missing or incomplete.
     pub warnings: Vec<String>,
+    /// Values and member names in the JSON so far, at most.
+    values: usize,
 }
 
 impl RichResults {
@@ -69,7 +75,7 @@ impl RichResults {
             let completeness = fields.byte()?;
             let length = fields.length()? as usize;
             let value = match completeness {
-                WHOLE | SHORTENED if length <= MAX_DATUM => format.value(fields.take(length)?),
+                WHOLE | SHORTENED if length <= MAX_DATUM => self.value(format, fields.take(length)?),
                 OMITTED => None,
                 _ => return None,
             };
@@ -84,8 +90,8 @@ impl RichResults {
                 }
                 None => {
                     self.warnings.push(format!(
-                        "`{mime}` of result {number} was left out: it is not of its type, larger than 4MiB, or more than 8MiB with \
-                         the others"
+                        "`{mime}` of result {number} was left out: it is not of its type, larger than 4MiB, or more than 8MiB or \
+                         {MAX_VALUES} values with the others"
                     ));
                     omitted.insert(mime.to_owned(), length as u64).is_some()
                 }
@@ -95,6 +101,18 @@ impl RichResults {
             }
         }
         Some(RichResult { main, data, omitted })
+    }
+
+    /// Returns data as a value; `None` if it is not of its format, or has too many values.
+    fn value(&mut self, format: Format, bytes: &[u8]) -> Option<Value> {
+        if matches!(format, Format::Json) {
+            let values = self.values + most_values(bytes);
+            if values > MAX_VALUES {
+                return None;
+            }
+            self.values = values;
+        }
+        format.value(bytes)
     }
 }
 

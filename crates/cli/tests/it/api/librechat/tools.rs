@@ -200,6 +200,15 @@ except OSError as error:
         (&json!("completed"), &json!("fine\nConnectionError\n")),
         "{end}"
     );
+    // Calls are kept up to a size: parsed, these would take gigabytes of the server.
+    let many = "import json\nos.set_blocking(bridge, True)\nobjects = [{'a': {}}] * 24000\n\
+                for number in range(64):\n    \
+                    call = {'type': 'call', 'id': f'r{number}', 'data': {'path': 'other', 'kwargs': {'a': objects}}}\n    \
+                    line = json.dumps(call).encode() + b'\\n'\n    \
+                    while line: line = line[os.write(bridge, line):]\n";
+    let find = &raw[..raw.find("os.write").unwrap()];
+    let round = holder.ok(PROGRAMMATIC, &with_tools("python", &format!("{find}{many}")));
+    assert!(calls(&round).len() < 8, "{}", calls(&round).len());
     // Standard output is never a message.
     let printed = r#"print('{"type":"call","id":"1","data":{"path":"other"}}')"#;
     assert_eq!(
