@@ -13,6 +13,9 @@ pub(super) const MAX_OF_CLIENT: usize = 64 << 20;
 /// Maximum size of the bodies of all keys. The server's own user is not among them, and is never locked out.
 const MAX_OF_KEYS: usize = 3 * MAX_OF_CLIENT;
 
+/// Size of the bodies that each client may always have, whatever others have.
+const OWN: usize = 1 << 20;
+
 /// Bytes of the bodies in memory, by account.
 #[derive(Debug, Default)]
 pub(super) struct BodyBudget(Mutex<BTreeMap<Account, usize>>);
@@ -34,7 +37,8 @@ impl BodyBudget {
     /// Like [`BodyBudget::take`], for an account.
     pub(super) fn take_for(self: &Arc<Self>, account: &Account, size: usize) -> Result<BodyShare, ApiError> {
         self.take_within(account, size, |own, all| {
-            size <= MAX_OF_CLIENT - own && size <= MAX_OF_KEYS.saturating_sub(all)
+            let fits = size <= MAX_OF_CLIENT.saturating_sub(own) && size <= MAX_OF_KEYS.saturating_sub(all);
+            fits || size <= OWN.saturating_sub(own)
         })
     }
 
@@ -133,10 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_together_do_not_lock_the_owner_out() {
+    fn keys_together_lock_nobody_out() {
         let budget = Arc::new(BodyBudget::default());
         let taken = ["one", "two", "three"].map(|name| budget.take(&key(name), MAX_OF_CLIENT).unwrap());
+        let small = budget.take(&key("four"), OWN).unwrap();
         assert!(budget.take(&key("four"), 1).is_err());
+        assert!(budget.take(&key("five"), OWN + 1).is_err());
+        drop(small);
         let owner = budget.take(&Grant::of_owner(), MAX_OF_CLIENT).unwrap();
         drop(taken);
         // What the owner has counts to no key.
