@@ -5,7 +5,7 @@ use ringfence_policy::EgressPolicy;
 
 use super::error::Error;
 use super::lock::lock;
-use super::registry::SandboxEnd;
+use super::registry::{SandboxEnd, check_hosts};
 use super::sandbox::Sandbox;
 
 impl Sandbox {
@@ -13,9 +13,10 @@ impl Sandbox {
     /// returns, and the next ones are judged by the new rules. Has the same effect while the sandbox is paused.
     ///
     /// # Errors
-    /// If it was created without a network, and hosts are to be opened; or if it has ended.
+    /// If it was created without a network, and hosts are to be opened; if there are too many; or if it has ended.
     pub fn set_network(&self, egress: Option<EgressPolicy>) -> Result<(), Error> {
         let policy = egress.unwrap_or_default();
+        check_hosts(&policy)?;
         // Held meanwhile, so that what is told is what holds.
         let mut told = lock(&self.egress);
         let replaced = self.of_place(|place| place.replace_egress(&policy));

@@ -37,6 +37,7 @@ use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::SnapshotStore;
 use super::spec::{NewCopies, NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxState};
+pub(crate) use check::check_hosts;
 use check::{check, check_base};
 use ended::EndedSandboxes;
 pub use ended::SandboxEnd;

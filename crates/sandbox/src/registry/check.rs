@@ -1,6 +1,6 @@
 //! Requests of sandboxes, checked before anything is made.
 
-use ringfence_policy::Bytes;
+use ringfence_policy::{Bytes, EgressPolicy};
 
 use crate::error::Error;
 use crate::snapshots::SnapshotInfo;
@@ -11,6 +11,8 @@ const LEAST_PIDS: u32 = 4;
 /// Largest metadata and variables of a sandbox, which the server keeps while it lives.
 const MAX_METADATA: Bytes = Bytes::kib(16);
 const MAX_ENV: Bytes = Bytes::kib(128);
+/// Most hosts of a sandbox, with which each of its connections is compared.
+const MAX_HOSTS: usize = 1000;
 /// Memory that must be left to programs when all files are full.
 const LEAST_MEMORY: Bytes = Bytes::mib(16);
 
@@ -49,6 +51,9 @@ pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
             )));
         }
     }
+    if let Some(egress) = &new.egress {
+        check_hosts(egress)?;
+    }
     let limits = &new.limits;
     if limits.pids.get() < LEAST_PIDS {
         return Err(Error::Invalid(format!(
@@ -69,6 +74,16 @@ pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
         "the files of a sandbox lie in its memory: `disk` ({}) must be at least {LEAST_MEMORY} smaller than `memory` ({})",
         limits.disk, limits.memory
     )))
+}
+
+/// Refuses a policy of too many hosts.
+pub(crate) fn check_hosts(egress: &EgressPolicy) -> Result<(), Error> {
+    match egress.allowed.len() {
+        0..=MAX_HOSTS => Ok(()),
+        found => Err(Error::Invalid(format!(
+            "a sandbox may reach at most {MAX_HOSTS} hosts, got {found}: use patterns, such as `*.example.com`"
+        ))),
+    }
 }
 
 /// Refuses a sandbox whose root is not the one that a snapshot has the changes of.
