@@ -1,7 +1,7 @@
 //! Expiry and pauses of sandboxes.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_policy::{Scope, Timeout};
@@ -54,10 +54,15 @@ impl Sandboxes {
         processes: PausedProcesses,
     ) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
-        if sandbox.pause(processes).await? {
-            self.emit(scope, LifeEvent::new(LifeEventType::Paused, &sandbox));
-        }
-        Ok(sandbox.info())
+        let (state, scope) = (Arc::clone(&self.state), scope.clone());
+        to_its_end(async move {
+            if sandbox.pause(processes).await? {
+                let event = LifeEvent::new(LifeEventType::Paused, &sandbox);
+                lock(&state).readers.send(&scope, event);
+            }
+            Ok(sandbox.info())
+        })
+        .await
     }
 
     /// Resumes a sandbox; see [`Sandbox::resume`]. If its expiry had paused it, its lifetime restarts.
@@ -66,17 +71,31 @@ impl Sandboxes {
     /// If there is none.
     pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
-        let has_resumed = sandbox.resume().await?;
-        // Only now: a pause by the expiry may have been under way.
-        if sandbox.paused_by_expiry.swap(false, Ordering::AcqRel) {
-            sandbox.expire_at(expiry(sandbox.request().timeout.unwrap_or(LIFETIME))?);
-        }
-        if has_resumed {
-            let event = LifeEvent::new(LifeEventType::Resumed, &sandbox).until(*sandbox.expiry().borrow());
-            self.emit(scope, event);
-        }
-        Ok(sandbox.info())
+        let (state, scope) = (Arc::clone(&self.state), scope.clone());
+        to_its_end(async move {
+            let has_resumed = sandbox.resume().await?;
+            // Only now: a pause by the expiry may have been under way.
+            if sandbox.paused_by_expiry.swap(false, Ordering::AcqRel) {
+                sandbox.expire_at(expiry(sandbox.request().timeout.unwrap_or(LIFETIME))?);
+            }
+            if has_resumed {
+                let event =
+                    LifeEvent::new(LifeEventType::Resumed, &sandbox).until(*sandbox.expiry().borrow());
+                lock(&state).readers.send(&scope, event);
+            }
+            Ok(sandbox.info())
+        })
+        .await
     }
+}
+
+/// Carries out a change of a sandbox, also if whoever asked for it has gone: the engine of a container would finish it, and nobody
+/// would know.
+async fn to_its_end(
+    change: impl Future<Output = Result<SandboxInfo, Error>> + Send + 'static,
+) -> Result<SandboxInfo, Error> {
+    let changed = tokio::spawn(change).await;
+    changed.unwrap_or_else(|failed| Err(Error::Broken(failed.to_string())))
 }
 
 /// Resolves when a sandbox has expired and is to be ended: one that is to be paused first gets more time then.

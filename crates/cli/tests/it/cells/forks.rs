@@ -1,5 +1,9 @@
 //! Pauses, forks and snapshots, through the command line and over HTTP.
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::ends::running;
@@ -45,6 +49,17 @@ fn a_paused_sandbox_says_so_until_it_is_resumed() {
             assert!(output.stderr.contains("hint: resume it first"), "{output:?}");
             output.refused(125, "is paused");
         }
+        lab.sandbox(&["resume", "lab"]).ok();
+        assert_eq!(lab.bash("cat file").ok(), "kept\n");
+        // A client that leaves in the middle leaves a sandbox that is paused or runs, and says which.
+        for (act, milliseconds) in (0..12).map(|n| (["pause", "resume"][n % 2], 3 * n as u64)) {
+            let mut client = UnixStream::connect(lab.world.socket()).unwrap();
+            let request =
+                format!("POST /v1/sandboxes/lab/{act} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+            client.write_all(request.as_bytes()).unwrap();
+            std::thread::park_timeout(Duration::from_millis(milliseconds));
+        }
+        lab.sandbox(&["pause", "lab"]).ok();
         lab.sandbox(&["resume", "lab"]).ok();
         assert_eq!(lab.bash("cat file").ok(), "kept\n");
         lab.sandbox(&["pause", "lab"]).ok();
