@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use ringfence_policy::{Outcome, Timeout};
 use ringfence_sandbox::context::{Code, Execution};
 use ringfence_sandbox::output::{Chunk, Stream};
-use ringfence_sandbox::{ContextChoice, TextDecoder};
+use ringfence_sandbox::{ContextChoice, Error as SandboxError, TextDecoder};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -61,7 +61,7 @@ struct CellOutput {
 /// Runs a cell. Returns `true` if it failed, and stops those behind it.
 pub(crate) async fn execute(kernel: &Shared, request: &Request) -> bool {
     let message = &request.message;
-    let asked: Execute = match serde_json::from_value(message.content.clone()) {
+    let asked: Execute = match message.content() {
         Ok(asked) => asked,
         Err(error) => {
             let value = format!("the content of `execute_request` is invalid: {error}");
@@ -145,9 +145,8 @@ impl<'a> Cell<'a> {
         });
         let begun = request.gate.begin(Act::Run, &described);
         let _under_way = begun.map_err(|refusal| failure(refusal.kind, &refusal.message, None))?;
-        let unavailable = |error: ringfence_sandbox::Error| {
-            failure("SandboxError", &format!("{error} (hint: {})", error.hint()), None)
-        };
+        let unavailable =
+            |error: SandboxError| failure("SandboxError", &format!("{error} (hint: {})", error.hint()), None);
         let context = self.shared.interpreter().await.map_err(unavailable)?;
         let (sender, chunks) = mpsc::channel(UNREAD);
         let code = Code {
@@ -161,6 +160,10 @@ impl<'a> Cell<'a> {
         self.relay(chunks, request).await;
         let executed = executing.await;
         let executed = executed.map_err(|_| failure("SandboxError", "the sandbox has ended", None))?;
+        if let Err(SandboxError::NoContext(_)) = &executed {
+            // It was ended from outside the kernel. The next cell starts another one.
+            self.shared.forget(&context);
+        }
         let execution = executed.map_err(unavailable)?;
         let rests = [&mut self.stdout, &mut self.stderr].map(|stream| {
             let rest = stream.decoder.finish();

@@ -94,6 +94,30 @@ struct Interpreter {
     numbers: Numbers,
 }
 
+/// A context that is no interpreter yet. Dropping it removes the context.
+struct Unprepared<'a> {
+    sandbox: &'a Sandbox,
+    context: Option<String>,
+}
+
+impl Drop for Unprepared<'_> {
+    fn drop(&mut self) {
+        if let Some(context) = &self.context {
+            // An error means that it has ended by itself.
+            drop(self.sandbox.remove_context(context));
+        }
+    }
+}
+
+/// A restart under way. Dropping it ends the status.
+struct Restarting<'a>(&'a Shared);
+
+impl Drop for Restarting<'_> {
+    fn drop(&mut self) {
+        self.0.set_idle();
+    }
+}
+
 impl Shared {
     pub(crate) fn new(id: String, kind: &'static Kind, place: Place) -> Self {
         let Place {
@@ -132,7 +156,15 @@ impl Shared {
 
     /// Notes that the interpreter has started.
     pub(crate) fn set_idle(&self) {
-        self.state().status = Status::Idle;
+        self.note(Status::Idle);
+    }
+
+    /// Notes a status. None follows that of a dead kernel.
+    fn note(&self, status: Status) {
+        let mut state = self.state();
+        if state.status != Status::Dead {
+            state.status = status;
+        }
     }
 
     pub(crate) fn activity(&self) -> SystemTime {
@@ -219,13 +251,8 @@ impl Shared {
     }
 
     pub(crate) async fn set_status(&self, status: Status, parent: &Header) {
-        {
-            let mut state = self.state();
-            if state.status != Status::Dead {
-                state.status = status;
-            }
-            state.activity = SystemTime::now();
-        }
+        self.note(status);
+        self.state().activity = SystemTime::now();
         let content = json!({"execution_state": status.as_str()});
         self.broadcast("status", parent, content).await;
     }
@@ -271,10 +298,15 @@ impl Shared {
             .sandbox
             .create_context(self.kind.language, None, None)
             .await?;
+        let mut unprepared = Unprepared {
+            sandbox: &self.sandbox,
+            context: Some(made.id.clone()),
+        };
         let version = match self.kind.language {
             ringfence_sandbox::context::Language::Python => self.prepare(&made.id).await?,
             _ => String::new(),
         };
+        unprepared.context = None;
         self.state().interpreter = Some(Interpreter {
             context: made.id.clone(),
             version,
@@ -359,6 +391,8 @@ impl Shared {
         self.extend()?;
         let none = Header::default();
         self.restarts.fetch_add(1, Ordering::AcqRel);
+        // A client that leaves meanwhile drops this future.
+        let _restarting = Restarting(self);
         self.set_status(Status::Restarting, &none).await;
         let old = self.state().interpreter.take();
         if let Some(old) = old {
@@ -390,12 +424,18 @@ impl Shared {
         let executing = self.sandbox.spawn_execution(choice, code, sender);
         // It prints nothing that a front end asked for.
         while chunks.recv().await.is_some() {}
-        let Ok(Ok(execution)) = executing.await else {
-            return Map::new();
-        };
-        if execution.context_ended {
-            self.forget(&context);
+        match executing.await {
+            Ok(Ok(execution)) => {
+                if execution.context_ended {
+                    self.forget(&context);
+                }
+                questions::answer(&execution)
+            }
+            Ok(Err(SandboxError::NoContext(_))) => {
+                self.forget(&context);
+                Map::new()
+            }
+            Ok(Err(_)) | Err(_) => Map::new(),
         }
-        questions::answer(&execution)
     }
 }

@@ -294,6 +294,18 @@ fn a_kernel_is_interrupted_restarted_and_ended() {
     );
     assert_eq!(printed(&notebook.run("print(3)")), "3\n");
 
+    // So is one that was removed from outside the kernel.
+    let sandboxes = surface.ask("GET /v1/sandboxes", &[BEARER], "").json();
+    let contexts = format!(
+        "/v1/sandboxes/{}/contexts",
+        sandboxes["sandboxes"][0]["id"].as_str().unwrap()
+    );
+    let context = &surface.ask(&format!("GET {contexts}"), &[BEARER], "").json()["contexts"][0]["id"];
+    let remove = format!("DELETE {contexts}/{}", context.as_str().unwrap());
+    assert_eq!(surface.ask(&remove, &[BEARER], "").status, 200);
+    assert_eq!(reply(&notebook.run("print(4)"))["ename"], "SandboxError");
+    assert_eq!(printed(&notebook.run("print(5)")), "5\n");
+
     let id = other.send("control", "shutdown_request", json!({"restart": false}));
     assert_eq!(
         contents(&other.answers(&id), "shutdown_reply")[0]["restart"],
