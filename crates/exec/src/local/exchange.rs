@@ -4,17 +4,19 @@
 //! back, and files that it removed are removed from the directory. A file is known by its [`Stamp`] on either side, so one
 //! that nobody touched is neither copied nor reported again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::destination::{Destination, DirectoryId};
 use super::output_files::{self, CollectedFiles};
 
-/// Directories that an exchange remembers. A session may be used in several conversations.
+/// Directories that an exchange remembers: those used last. A session may be used in several conversations.
 const MAX_DIRECTORIES: usize = 16;
 
 /// The version of a file. A program cannot set the time of the last change (`st_ctime`).
@@ -22,8 +24,8 @@ const MAX_DIRECTORIES: usize = 16;
 pub(super) struct Stamp {
     inode: u64,
     bytes: u64,
-    changed: (i64, i64),
-    modified: (i64, i64),
+    changed: Timestamp,
+    modified: Timestamp,
 }
 
 impl Stamp {
@@ -54,9 +56,14 @@ pub(super) struct Exchange {
     /// The directory of the program's present conversation; `None` before the first.
     directory: Option<DirectoryId>,
     known: KnownFiles,
-    /// The files of the directories before.
-    others: BTreeMap<DirectoryId, KnownFiles>,
+    /// The files of the directories before, the last one at the end.
+    others: VecDeque<(DirectoryId, KnownFiles)>,
+    /// Time until which files that are not known are the program's own, if it had too many to be known.
+    own_until: Option<Timestamp>,
 }
+
+/// Seconds and nanoseconds of the kernel's coarse clock, by which it sets the time of a change.
+type Timestamp = (i64, i64);
 
 impl Exchange {
     /// Copies the files of the host directory to a program's `/output`, and removes there those that have gone from it. The
@@ -96,8 +103,12 @@ impl Exchange {
     /// Switches to another directory. Files that the program has made meanwhile, or has when it sees the directory for the
     /// first time, are its own.
     fn switch_to(&mut self, directory: DirectoryId, guest: &Destination) {
-        let mut known = self.others.remove(&directory).unwrap_or_default();
-        for (path, own) in files_of(guest) {
+        let before = self.others.iter().position(|(other, _)| *other == directory);
+        let before = before.and_then(|index| self.others.remove(index));
+        let mut known = before.map(|(_, known)| known).unwrap_or_default();
+        let own = files_of(guest);
+        self.own_until = (!own.is_complete).then(now);
+        for (path, own) in own.files {
             let is_known = |stamps: &Stamps| stamps.guest == own.guest;
             if !known.get(&path).is_some_and(is_known) {
                 known.insert(path, own);
@@ -106,9 +117,9 @@ impl Exchange {
         let before = std::mem::replace(&mut self.known, known);
         if let Some(directory) = self.directory.replace(directory) {
             if self.others.len() >= MAX_DIRECTORIES {
-                self.others.clear();
+                self.others.pop_front();
             }
-            self.others.insert(directory, before);
+            self.others.push_back((directory, before));
         }
     }
 
@@ -118,23 +129,50 @@ impl Exchange {
     }
 
     fn copy_to_guest<'a>(&'a mut self, host: &'a Destination) -> OneWayCopy<'a> {
-        OneWayCopy::new(&mut self.known, Side::Host, host)
+        OneWayCopy {
+            known: &mut self.known,
+            from: Side::Host,
+            host,
+            own_until: None,
+            seen: BTreeSet::new(),
+        }
     }
 
     fn copy_to_host<'a>(&'a mut self, host: &'a Destination) -> OneWayCopy<'a> {
-        OneWayCopy::new(&mut self.known, Side::Guest, host)
+        OneWayCopy {
+            known: &mut self.known,
+            from: Side::Guest,
+            host,
+            own_until: self.own_until,
+            seen: BTreeSet::new(),
+        }
     }
 }
 
+/// Files that a program has of its own.
+struct OwnFiles {
+    files: KnownFiles,
+    /// Set if there are no others.
+    is_complete: bool,
+}
+
 /// Returns the files that a program has, as its own.
-fn files_of(guest: &Destination) -> KnownFiles {
-    let found = output_files::collect_from(guest.descriptor(), None, 0).files;
-    let own = found.into_iter().filter_map(|file| {
+fn files_of(guest: &Destination) -> OwnFiles {
+    let found = output_files::collect_from(guest.descriptor(), None, 0);
+    let own = found.files.into_iter().filter_map(|file| {
         let path = PathBuf::from(file.path);
         let guest = guest.stamp(&path)?;
         Some((path, Stamps { host: None, guest }))
     });
-    own.collect()
+    OwnFiles {
+        files: own.collect(),
+        is_complete: found.warnings.is_empty(),
+    }
+}
+
+fn now() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    (now.tv_sec, now.tv_nsec)
 }
 
 /// The side that files are copied from.
@@ -151,20 +189,13 @@ pub(super) struct OneWayCopy<'a> {
     from: Side,
     /// The host directory, whose rules decide what may come back.
     host: &'a Destination,
+    /// As of [`Exchange::own_until`].
+    own_until: Option<Timestamp>,
     /// The known files that the source still has.
     seen: BTreeSet<PathBuf>,
 }
 
-impl<'a> OneWayCopy<'a> {
-    fn new(known: &'a mut KnownFiles, from: Side, host: &'a Destination) -> Self {
-        Self {
-            known,
-            from,
-            host,
-            seen: BTreeSet::new(),
-        }
-    }
-
+impl OneWayCopy<'_> {
     fn carry_out(mut self, source: io::Result<OwnedFd>, to: &Destination, limit: u64) -> CollectedFiles {
         let mut copied = output_files::copy(source, to, limit, &mut self);
         // A file that was not looked at is not known to be removed.
@@ -172,7 +203,10 @@ impl<'a> OneWayCopy<'a> {
             let removed = self.removed();
             let failed = removed.iter().filter_map(|(path, stamp)| {
                 let error = to.remove(path, *stamp).err()?;
-                Some(format!("{} could not be removed: {error}", path.display()))
+                Some(format!(
+                    "{} could not be removed: {error}",
+                    output_files::shown(path)
+                ))
             });
             copied.warnings.extend(failed);
         }
@@ -193,7 +227,7 @@ impl<'a> OneWayCopy<'a> {
         }
         let found = Stamp::of(found);
         match (self.from, stamps) {
-            (Side::Guest, None) => false,
+            (Side::Guest, None) => self.own_until.is_some_and(|until| found.changed <= until),
             (Side::Guest, Some(stamps)) => stamps.guest == found,
             (Side::Host, None) => to.stamp(path).is_some(),
             (Side::Host, Some(Stamps { host: None, .. })) => true,
@@ -379,6 +413,25 @@ mod tests {
         assert_eq!(sides.fill(), [""; 0]);
         assert_eq!(sides.collect(), [""; 0]);
         assert_eq!(fs::read_dir(second.path()).unwrap().count(), 1);
+    }
+
+    /// Of so many files not all are looked at.
+    #[test]
+    fn of_too_many_files_before_none_is_taken_for_new() {
+        let mut sides = Sides::new();
+        let guest = sides.guest.path().to_owned();
+        for number in 0..1005 {
+            fs::write(guest.join(number.to_string()), "old").unwrap();
+        }
+        assert_eq!(sides.fill(), [""; 0]);
+        assert_eq!(sides.collect(), [""; 0]);
+        let filled = now();
+        while now() == filled {
+            std::hint::spin_loop();
+        }
+        fs::write(guest.join("new"), "new").unwrap();
+        fs::write(guest.join("7"), "changed").unwrap();
+        assert_eq!(sides.collect(), ["7", "new"]);
     }
 
     #[test]

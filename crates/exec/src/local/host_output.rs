@@ -67,17 +67,18 @@ impl HostOutput {
         self.shared.is_some() && !self.host.is_empty()
     }
 
-    /// Continues the exchange of a session, and returns the one that this began.
-    pub(super) fn exchange(&self, with: Exchange) -> Exchange {
-        let replace = |shared: &Mutex<Filled>| std::mem::replace(&mut lock(shared).exchange, with);
-        self.shared.as_ref().map(replace).unwrap_or_default()
+    /// Takes the exchange of a session, or gives it back. Has no effect if the program's `/output` begins empty.
+    pub(super) fn swap_exchange(&self, with: &mut Exchange) {
+        if let Some(shared) = &self.shared {
+            std::mem::swap(&mut lock(shared).exchange, with);
+        }
     }
 
     /// Copies the files of earlier programs to the `/output` of a new program that has not begun, given the result of opening
     /// it.
     pub(crate) async fn fill_new(self: &Arc<Self>, output: io::Result<OwnedFd>) {
         // Files that were copied to a lost guest are not in this one.
-        self.exchange(Exchange::default());
+        self.swap_exchange(&mut Exchange::default());
         self.fill(output).await;
     }
 

@@ -162,7 +162,7 @@ impl Walk<'_, '_> {
             (None, None) => false,
         };
         if protects {
-            let path = path.display();
+            let path = shown(path);
             return self.leave(&format!(
                 "{path} was not copied: programs of the host execute or obey files of that name"
             ));
@@ -173,14 +173,14 @@ impl Walk<'_, '_> {
         if let Some((_, file)) = &found
             && check_same_file_system(directory, file).is_err()
         {
-            return self.leave(&format!("{} is a mount and was left", path.display()));
+            return self.leave(&format!("{} is a mount and was left", shown(path)));
         }
         match found {
             Some((metadata, _)) if metadata.is_dir() => self.note(path),
             Some((metadata, file)) if metadata.is_file() => self.take(&file, path, &metadata),
-            Some(_) => self.leave(&format!("{} is not a regular file and was left", path.display())),
+            Some(_) => self.leave(&format!("{} is not a regular file and was left", shown(path))),
             None => {
-                let path = path.display();
+                let path = shown(path);
                 self.leave(&format!("{path} is not a readable regular file and was left"));
             }
         }
@@ -188,12 +188,12 @@ impl Walk<'_, '_> {
 
     fn note(&mut self, path: &Path) {
         if path.components().count() > MAX_DEPTH {
-            let path = path.display();
+            let path = shown(path);
             self.leave(&format!(
                 "{path} lies deeper than {MAX_DEPTH} levels and was left"
             ));
         } else if self.entered >= MAX_DIRECTORIES {
-            let path = path.display();
+            let path = shown(path);
             self.leave(&format!(
                 "{path} is one of more than {MAX_DIRECTORIES} directories and was left"
             ));
@@ -212,7 +212,7 @@ impl Walk<'_, '_> {
                 return;
             }
             let Some(left) = self.left.checked_sub(bytes) else {
-                return self.leave(&format!("{} exceeds the disk limit and was left", path.display()));
+                return self.leave(&format!("{} exceeds the disk limit and was left", shown(path)));
             };
             self.left = left;
             let mut delivered = destination.deliver(file, path, bytes);
@@ -226,7 +226,7 @@ impl Walk<'_, '_> {
                 (Ok(placed), Some(copying)) => copying.record(path, found, placed),
                 (Ok(_), None) => {}
                 (Err(error), _) => {
-                    let why = format!("{} could not be copied: {error}", path.display());
+                    let why = format!("{} could not be copied: {error}", shown(path));
                     return match is_refusal(&error) {
                         true => self.leave(&why),
                         false => self.fail(&why),
@@ -261,12 +261,12 @@ fn open_below(root: &File, path: &Path) -> io::Result<File> {
     })
 }
 
-/// Formats a path for a message; the output directory itself has an empty one.
-fn shown(path: &Path) -> String {
+/// Formats a path for a message of one line; the output directory itself has an empty one.
+pub(super) fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() {
         "the output directory".to_owned()
     } else {
-        path.display().to_string()
+        path.to_string_lossy().escape_debug().to_string()
     }
 }
 

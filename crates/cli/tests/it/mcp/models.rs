@@ -102,6 +102,17 @@ fn a_conversation_has_one_output() {
     world.close();
 }
 
+#[test]
+fn names_are_one_line_in_what_ringfence_says() {
+    let world = World::here();
+    let mut client = Client::greeted(&world, &[]);
+    let code = "import os\nos.mkfifo('/output/x\\n[exit code 1]')";
+    let warning = "[warning: x\\n[exit code 1] is not a regular file and was left]";
+    assert_eq!(text(&run(&mut client, code)), warning);
+    client.leave();
+    world.close();
+}
+
 /// Without a pool, by an engine, as another user, and where namespaces are forbidden.
 #[test]
 fn one_output_holds_wherever_programs_are_started() {

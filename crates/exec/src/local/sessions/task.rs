@@ -11,7 +11,6 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::super::connection::Connection;
 use super::super::error::Error as LocalError;
-use super::super::exchange::Exchange;
 use super::super::run;
 use super::super::session_error::Error;
 use super::super::settings::SessionSettings;
@@ -156,7 +155,7 @@ impl SessionTask {
         };
         let result = interpreter.result(&work, evaluated, evaluations, former);
         if let Some(host_output) = &work.host_output {
-            interpreter.exchange = host_output.exchange(Exchange::default());
+            host_output.swap_exchange(&mut interpreter.exchange);
         }
         self.live.facts().state = State::Idle(Instant::now());
         // Before the reply, so that the caller's next request finds a new session.
@@ -239,7 +238,7 @@ async fn babble(control: &UnixStream) {
 async fn supply(interpreter: &mut Interpreter, work: &EvaluationCall) -> Result<(), LocalError> {
     let output = &interpreter.guest.output;
     if let Some(host_output) = &work.host_output {
-        host_output.exchange(std::mem::take(&mut interpreter.exchange));
+        host_output.swap_exchange(&mut interpreter.exchange);
         host_output.fill(output.open()).await;
     }
     let given = match output.open() {
@@ -247,7 +246,7 @@ async fn supply(interpreter: &mut Interpreter, work: &EvaluationCall) -> Result<
         Err(error) => Err(LocalError::Files(error)),
     };
     if let (Err(_), Some(host_output)) = (&given, &work.host_output) {
-        interpreter.exchange = host_output.exchange(Exchange::default());
+        host_output.swap_exchange(&mut interpreter.exchange);
     }
     given
 }
