@@ -11,8 +11,6 @@ use ringfence_policy::{Access, Mount};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::error::RunError;
-use crate::local::Workdir;
-
 /// Maximum number of bytes copied into a worker's memory.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum depth of directories.
@@ -33,18 +31,26 @@ pub(super) fn gathered(mounts: &[Mount]) -> Result<Files, RunError> {
     Ok(gathering.files)
 }
 
-/// Adds the files below a directory of ours, whose links are skipped, to those that are gathered already.
-pub(super) fn gather(host: &Path, guest: &Path, files: &mut Files) -> Result<(), RunError> {
-    let mut gathering = Gathering::default();
+/// Adds the files that other programs left in a directory of ours to those that are gathered already. Links are skipped. Returns the
+/// names of files that cannot be given, as no text says them.
+pub(super) fn gather_earlier(host: &Path, guest: &Path, files: &mut Files) -> Result<Vec<String>, RunError> {
+    let mut gathering = Gathering {
+        skips_nameless: true,
+        ..Gathering::default()
+    };
     gathering.take(host, guest, 0)?;
     files.append(&mut gathering.files);
-    Ok(())
+    Ok(gathering.nameless)
 }
 
 #[derive(Default)]
 struct Gathering {
     files: Files,
     bytes: u64,
+    /// Skips files whose names are not UTF-8, instead of failing.
+    skips_nameless: bool,
+    /// Names of skipped files, with replacement characters.
+    nameless: Vec<String>,
 }
 
 impl Gathering {
@@ -61,11 +67,14 @@ impl Gathering {
                 self.take(&host.join(&name), &guest.join(&name), depth + 1)?;
             }
         } else if kind.is_file() {
-            let bytes = self.read(host).map_err(failed)?;
-            let name = guest
-                .to_str()
-                .ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?;
-            self.files.insert(name.to_owned(), STANDARD.encode(bytes?));
+            match guest.to_str() {
+                Some(name) => {
+                    let bytes = self.read(host).map_err(failed)?;
+                    self.files.insert(name.to_owned(), STANDARD.encode(bytes?));
+                }
+                None if self.skips_nameless => self.nameless.push(guest.to_string_lossy().into_owned()),
+                None => return Err(failed(io::ErrorKind::InvalidFilename.into())),
+            }
         }
         Ok(())
     }
@@ -98,19 +107,33 @@ fn open_without_links(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-/// Writes a program's output files to a directory, from which they are delivered like any program's. One that is there
-/// with this content is not touched.
-pub(super) fn put_down(files: &Files, directory: &Workdir) -> io::Result<()> {
-    let output = directory.path().join("output");
-    for (name, content) in files {
-        let bytes = STANDARD.decode(content).map_err(io::Error::other)?;
-        let path = output.join(plain(name)?);
-        path.parent().map(fs::create_dir_all).transpose()?;
-        if fs::read(&path).ok().as_ref() != Some(&bytes) {
-            fs::write(path, bytes)?;
-        }
+/// Writes a program's output files to a directory of ours, from which they are delivered like any program's. One that is there
+/// with this content is not touched. Returns a warning for each that cannot be written.
+pub(super) fn put_down(files: &Files, output: &Path) -> Vec<String> {
+    let failed = files.iter().filter_map(|(name, content)| {
+        let error = put_down_file(name, content, output).err()?;
+        Some(format!("{} could not be collected: {error}", name.escape_debug()))
+    });
+    failed.collect()
+}
+
+fn put_down_file(name: &str, content: &str, output: &Path) -> io::Result<()> {
+    let bytes = STANDARD.decode(content).map_err(io::Error::other)?;
+    let name = plain(name)?;
+    let path = output.join(&name);
+    if fs::read(&path).ok().as_ref() == Some(&bytes) {
+        return Ok(());
     }
-    Ok(())
+    // A file of an earlier program may have become a directory of this one, and a directory a file.
+    let above = name.ancestors().skip(1).map(|above| output.join(above));
+    for file in above.filter(|above| above.is_file()) {
+        fs::remove_file(file)?;
+    }
+    if path.is_dir() {
+        fs::remove_dir_all(&path)?;
+    }
+    path.parent().map(fs::create_dir_all).transpose()?;
+    fs::write(path, bytes)
 }
 
 /// Accepts only a relative path without `..`: names come from a guest.
@@ -135,6 +158,35 @@ mod tests {
         for name in ["", "/etc/passwd", "..", "a/../../b", "a\0b", "./../x"] {
             assert!(plain(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn files_and_directories_take_the_place_of_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "old").unwrap();
+        fs::create_dir_all(dir.path().join("dir/sub")).unwrap();
+        let content = STANDARD.encode("new");
+        let files = ["dir", "file/below/a", "../b"].map(|name| (name.to_owned(), content.clone()));
+        let told = put_down(&Files::from(files), dir.path());
+        assert_eq!(
+            told,
+            ["../b could not be collected: a file's name leads somewhere else"]
+        );
+        for name in ["dir", "file/below/a"] {
+            assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"new", "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_no_text_cost_their_own_files_only() {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "1").unwrap();
+        fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"n\xff")), "2").unwrap();
+        let mut files = Files::new();
+        let skipped = gather_earlier(dir.path(), Path::new("/output"), &mut files).unwrap();
+        assert_eq!(skipped, ["/output/n\u{fffd}"]);
+        assert_eq!(Vec::from_iter(files.keys()), ["/output/a"]);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(super) async fn run(
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let mut found = files::gathered(&request.mounts)?;
-    let earlier = earlier(host_output, &mut found).await?;
+    let (earlier, not_given) = earlier(host_output, &mut found).await?.unzip();
     let mut reader = OutputReader::new(&request.limits, connection.output);
     let limits = RunLimits {
         deadline: Instant::now() + request.limits.timeout.as_duration(),
@@ -104,6 +104,7 @@ pub(super) async fn run(
         Ending::Interrupted(_) | Ending::Lost => worker.end().await,
     };
     let mut result = classify_exit(request, reader, &ending, end)?;
+    result.meta.warnings.extend(not_given.into_iter().flatten());
     if let Ending::Completed(completed) = &ending {
         deliver(&completed.files, host_output, earlier, &mut result);
     }
@@ -253,19 +254,24 @@ fn missing_module(stderr: &str) -> Option<String> {
     ))
 }
 
-/// Copies the files of earlier programs to a directory, and adds them to those of the program.
+/// Copies the files of earlier programs to a directory, and adds them to those of the program. Returns the directory, with warnings
+/// about files that the program was not given.
 async fn earlier(
     host_output: Option<&Arc<HostOutput>>,
     found: &mut Files,
-) -> Result<Option<Workdir>, RunError> {
+) -> Result<Option<(Workdir, Vec<String>)>, RunError> {
     let Some(host_output) = host_output.filter(|host_output| host_output.has_files()) else {
         return Ok(None);
     };
     let directory = Workdir::create(&std::env::temp_dir(), None).map_err(RunError::OutputDirectory)?;
     let output = directory.path().join(OUTPUT);
     host_output.fill_new(output_files::open_directory(&output)).await;
-    files::gather(&output, Path::new("/output"), found)?;
-    Ok(Some(directory))
+    let skipped = files::gather_earlier(&output, Path::new("/output"), found)?;
+    let warning = |name: String| {
+        let name = name.escape_debug();
+        format!("{name} is not there: Pyodide has no files whose names are not UTF-8")
+    };
+    Ok(Some((directory, skipped.into_iter().map(warning).collect())))
 }
 
 /// Delivers the output files like those of any program, through the directory of the earlier ones if there is one.
@@ -283,15 +289,20 @@ fn deliver(
         .as_ref()
         .map_err(io::Error::kind)
         .map_err(io::Error::from);
+    let mut failed = Vec::new();
     let source = source.and_then(|directory| {
-        files::put_down(files, directory)?;
-        output_files::open_directory(&directory.path().join(OUTPUT))
+        let output = directory.path().join(OUTPUT);
+        failed = files::put_down(files, &output);
+        output_files::open_directory(&output)
     });
     let taken = match host_output {
         Some(host_output) => host_output.collect_from(source),
         None => output_files::collect_from(source, None, 0),
     };
     result.meta.output_files = taken.files;
-    result.meta.output_incomplete = taken.incomplete;
-    result.meta.warnings.extend(taken.warnings);
+    result.meta.output_incomplete = taken.incomplete || !failed.is_empty();
+    result
+        .meta
+        .warnings
+        .extend(taken.warnings.into_iter().chain(failed));
 }
