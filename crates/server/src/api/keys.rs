@@ -9,7 +9,7 @@ use ringfence_policy::Scope;
 use super::digest::{digest, is_same};
 use super::error::ApiError;
 use super::extract::Owner;
-use super::key_store::{EndKeyError, KeyStore, StoredKey};
+use super::key_store::{EndKeyError, KeyStore, StoredKey, public_id};
 use super::rights::Right;
 use super::tenant::{Account, Allowance, FIXED, OWNER, scope_of};
 use crate::questions::Reach;
@@ -130,8 +130,10 @@ pub(super) enum Conduct {
 }
 
 impl ApiKeys {
-    /// Creates the keys: at most one fixed key, of any form, and those of a store.
+    /// Creates the keys: at most one fixed key, and those of a store. A key of the store's form is none but the store's: its rights,
+    /// its quotas and its end hold wherever it comes from.
     pub fn new(fixed: Option<&str>, store: KeyStore) -> Self {
+        let fixed = fixed.filter(|key| public_id(key) == *key);
         let fixed = fixed.map(|key| Known {
             digest: digest(key),
             grant: Arc::new(Grant::of_fixed()),
@@ -255,6 +257,10 @@ mod tests {
             assert!(keys.find(other, Conduct::Usual).is_none(), "{other}");
         }
         assert!(ApiKeys::new(None, store()).find("", Conduct::Usual).is_none());
+        // One of the store may have been revoked, or removed.
+        let of_store = format!("rf_{}_{}", "0".repeat(8), "1".repeat(48));
+        let keys_of_store = ApiKeys::new(Some(&of_store), store());
+        assert!(keys_of_store.find(&of_store, Conduct::Usual).is_none());
         // Whoever may be guessing does not find it, unless nobody could.
         assert!(keys.has_weak_key() && keys.find("of any form", Conduct::Guessing).is_none());
         let key = format!("e2b_{}", "0123456789abcdef".repeat(2));
