@@ -76,13 +76,10 @@ pub struct Ran {
 /// Runs a program in a sandbox of its own.
 pub(crate) async fn run(sessions: &Sessions, scope: &Scope, asked: Exec) -> Result<ExecAnswer, Error> {
     let language = Language::named(&asked.lang)?;
-    let program = ProgramSandbox::open(
-        sessions,
-        scope,
-        asked.files.as_deref().unwrap_or_default(),
-        LIFETIME,
-    )
-    .await?;
+    // A run, which admission and the daily quota limit.
+    let new = ProgramSandbox::described(LIFETIME, None);
+    let files = asked.files.as_deref().unwrap_or_default();
+    let program = ProgramSandbox::open(sessions, scope, files, new).await?;
     if language == Language::Typescript {
         check_types(&program).await?;
     }

@@ -83,12 +83,23 @@ impl Drop for ProgramSandbox {
 }
 
 impl ProgramSandbox {
-    /// Makes a sandbox that lives for so long, with these files.
+    /// Describes a sandbox that lives for so long. Its owner may have at most so many.
+    pub(crate) fn described(lifetime: Timeout, most: Option<usize>) -> NewSandbox {
+        NewSandbox {
+            account: Account::Data,
+            metadata: BTreeMap::from([("client".to_owned(), "librechat".to_owned())]),
+            timeout: Some(lifetime),
+            most,
+            ..NewSandbox::default()
+        }
+    }
+
+    /// Makes a sandbox with these files.
     pub(crate) async fn open(
         sessions: &Sessions,
         scope: &Scope,
         files: &[InputFile],
-        lifetime: Timeout,
+        new: NewSandbox,
     ) -> Result<Self, Error> {
         if files.len() > MAX_FILES {
             return Err(Error::Invalid(format!(
@@ -106,12 +117,6 @@ impl ProgramSandbox {
                 session,
             ));
         }
-        let new = NewSandbox {
-            account: Account::Data,
-            metadata: BTreeMap::from([("client".to_owned(), "librechat".to_owned())]),
-            timeout: Some(lifetime),
-            ..NewSandbox::default()
-        };
         let session = sessions.begin(scope).await?;
         let mut program = Self {
             sandbox: sessions.sandboxes.create(scope, new).await?,

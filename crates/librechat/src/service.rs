@@ -36,16 +36,18 @@ impl Service {
         exec::run(&self.sessions, scope, asked).await
     }
 
-    /// Begins a program with tools, or continues one, until it calls tools or ends.
+    /// Begins a program with tools, or continues one, until it calls tools or ends. Its owner may have at most so many
+    /// sandboxes when it begins: it may wait for minutes.
     ///
     /// # Errors
-    /// As [`Service::exec`], and if no program waits for the results.
+    /// As [`Service::exec`], if no program waits for the results, and if the owner has too many sandboxes.
     pub async fn programmatic(
         &self,
         scope: &Scope,
+        most: Option<usize>,
         asked: Programmatic,
     ) -> Result<ProgrammaticAnswer, Error> {
-        self.tools.run(scope, asked).await
+        self.tools.run(scope, most, asked).await
     }
 
     /// Stores the files of a form, a body of this media type, in a new session.

@@ -72,7 +72,12 @@ impl Tools {
     }
 
     /// Begins a program with tools, or continues one, until it calls tools or ends.
-    pub(crate) async fn run(&self, scope: &Scope, asked: Programmatic) -> Result<ProgrammaticAnswer, Error> {
+    pub(crate) async fn run(
+        &self,
+        scope: &Scope,
+        most: Option<usize>,
+        asked: Programmatic,
+    ) -> Result<ProgrammaticAnswer, Error> {
         match asked
             .continuation_token
             .as_deref()
@@ -89,27 +94,28 @@ impl Tools {
                 self.go_on(scope, token.to_owned(), running, results).await
             }
             None => {
-                let running = self.begin_program(scope, asked).await?;
+                let running = self.begin_program(scope, most, asked).await?;
                 self.go_on(scope, new_id('c')?, Box::new(running), Vec::new())
                     .await
             }
         }
     }
 
-    async fn begin_program(&self, scope: &Scope, asked: Programmatic) -> Result<Running, Error> {
+    async fn begin_program(
+        &self,
+        scope: &Scope,
+        most: Option<usize>,
+        asked: Programmatic,
+    ) -> Result<Running, Error> {
         let named = asked.language.or(asked.lang);
         let language = named.map_or(Ok(Language::Python), |name| Language::named(&name))?;
         let code = asked.code.filter(|code| !code.is_empty());
         let code = code
             .ok_or_else(|| Error::Invalid("expected `code` or `continuation_token`, got none".to_owned()))?;
         let tools = ToolFunction::all(asked.tools.unwrap_or_default(), language)?;
-        let program = ProgramSandbox::open(
-            &self.sessions,
-            scope,
-            asked.files.as_deref().unwrap_or_default(),
-            LIFETIME,
-        )
-        .await?;
+        let new = ProgramSandbox::described(LIFETIME, most);
+        let files = asked.files.as_deref().unwrap_or_default();
+        let program = ProgramSandbox::open(&self.sessions, scope, files, new).await?;
         program.write_program(language, &code).await?;
         let command = match language {
             Language::Bash => vec!["bash".to_owned(), "-c".to_owned(), bash(&tools)],

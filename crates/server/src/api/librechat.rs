@@ -226,7 +226,8 @@ async fn programmatic(
         None => json!({ "results_of": results.collect::<Vec<_>>() }),
     };
     let _turn = api.admission.enter(&grant).await?;
-    let answer = api.librechat.programmatic(&client.scope, asked).await?;
+    let most = client.most_sandboxes;
+    let answer = api.librechat.programmatic(&client.scope, most, asked).await?;
     Ok((Extension(Described(described)), Json(answer)).into_response())
 }
 
