@@ -11,6 +11,7 @@ use rmcp::model::{
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
@@ -238,10 +239,15 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal
         Err(error) => error,
     };
     let Ok(value) = serde_json::from_slice::<Value>(line) else {
+        // Texts that are skipped may have any escape, such as half of a surrogate pair, which some clients send.
+        let id = serde_json::from_slice(line).ok().and_then(|OnlyId { id }| id);
         return Err(Refusal {
-            code: ErrorCode::PARSE_ERROR,
+            code: match id {
+                Some(_) => ErrorCode::INVALID_REQUEST,
+                None => ErrorCode::PARSE_ERROR,
+            },
             what: format!("not JSON: {error}"),
-            id: None,
+            id,
         });
     };
     if value.get("method").is_some_and(Value::is_string) && value.get("id").is_none() {
@@ -252,6 +258,12 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal
         what: "not a message of JSON-RPC 2.0".to_owned(),
         id: id_of(&value),
     })
+}
+
+/// The id of a message. Nothing else of it is parsed.
+#[derive(Deserialize)]
+struct OnlyId {
+    id: Option<RequestId>,
 }
 
 /// Returns the id of an invalid message, if it has one.
@@ -317,6 +329,8 @@ mod tests {
         refused(b"garbage", -32700, Value::Null).await;
         refused(b"{\"jsonrpc\":\"2.0\",", -32700, Value::Null).await;
         refused(b"\"\xff\xfe\"", -32700, Value::Null).await;
+        let lone = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"\ud83d"}}"#;
+        refused(lone, -32600, 7.into()).await;
         refused(&[b'['; 900], -32700, Value::Null).await;
         refused(b"{}", -32600, Value::Null).await;
         refused(b"[]", -32600, Value::Null).await;
