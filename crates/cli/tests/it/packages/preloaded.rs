@@ -64,7 +64,10 @@ fn preloaded(world: &World, args: &[&str]) -> Run {
     eventually_none("runs that import their packages themselves", || {
         let run = last.insert(world.json(args.iter().copied()));
         let is_preloaded = run.get("meta.preloaded") == true;
-        (!is_preloaded).then(|| format!("{run:?}")).into_iter().collect::<Vec<_>>()
+        (!is_preloaded)
+            .then(|| format!("{run:?}"))
+            .into_iter()
+            .collect::<Vec<_>>()
     });
     last.unwrap()
 }
