@@ -8,7 +8,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, List
 import pytest
 
 from conftest import Server
-from ringfence import AsyncClient, AsyncSandbox, InvalidArguments, NotFound, RingfenceError
+from ringfence import AsyncClient, AsyncSandbox, InvalidArguments, NotFound, RingfenceError, StillRunning
 
 
 def run(server: Server, work: Callable[[AsyncSandbox], Awaitable[None]]) -> None:
@@ -112,6 +112,8 @@ def test_cancelling_a_command_kills_it(server: Server) -> None:
         running = [each for each in await sandbox.commands.list() if each.end is None]
         assert len(running) == 1
         handle = await sandbox.commands.connect(running[0].pid)
+        with pytest.raises(StillRunning):
+            await handle.wait(timeout=0.2)
         await _cancelled(task)
         assert (await handle.wait()).outcome == "cancelled"
 

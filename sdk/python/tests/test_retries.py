@@ -214,7 +214,7 @@ def refuses() -> Iterator[HTTPServer]:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> List[float]:
     slept: List[float] = []
-    monkeypatch.setattr(transport.time, "sleep", slept.append)
+    monkeypatch.setattr(transport, "sleep", slept.append)
     return slept
 
 
@@ -244,7 +244,7 @@ def test_a_server_that_does_not_listen_yet_is_asked_again(refuses: HTTPServer, m
     probe.close()
     slept: List[float] = []
     with Client(f"http://127.0.0.1:{port}", api_key="k") as client:
-        monkeypatch.setattr(transport.time, "sleep", slept.append)
+        monkeypatch.setattr(transport, "sleep", slept.append)
         with pytest.raises(ServerUnavailable):
             client.run("print(1)")
         assert len(slept) == 2
@@ -254,7 +254,7 @@ def test_a_server_that_does_not_listen_yet_is_asked_again(refuses: HTTPServer, m
             late.append(HTTPServer(("127.0.0.1", port), _Refuses))
             threading.Thread(target=late[0].handle_request).start()
 
-        monkeypatch.setattr(transport.time, "sleep", start)
+        monkeypatch.setattr(transport, "sleep", start)
         assert client.run("print(1)").stdout == "done"
         late[0].server_close()
 

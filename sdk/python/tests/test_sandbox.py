@@ -28,6 +28,7 @@ from ringfence import (
     PermissionDenied,
     RingfenceError,
     Sandbox,
+    StillRunning,
     errors,
 )
 from ringfence._exceptions import printed
@@ -230,6 +231,12 @@ def test_handles(sandbox: Sandbox) -> None:
     sleeper = sandbox.commands.start(["sleep", "600"])
     with pytest.raises(Conflict, match=r"start a process with `stdin=True`"):
         sleeper.send_stdin("none")
+    chatty = sandbox.commands.start("while :; do echo more; sleep 0.01; done")
+    for handle in (sleeper, chatty):
+        with pytest.raises(StillRunning, match=r"has not ended within 0\.2 s") as late:
+            handle.wait(timeout=0.2)
+        assert isinstance(late.value, TimeoutError) and handle.info().end is None
+    assert chatty.kill() and chatty.wait(timeout=60).outcome == "cancelled"
     assert sleeper.pid in [each.pid for each in sandbox.commands.list()]
     assert sandbox.commands.kill(sleeper.pid) and not sandbox.commands.kill(sleeper.pid)
     assert sleeper.wait().outcome == "cancelled"

@@ -330,7 +330,7 @@ def test_a_key_that_no_header_holds_is_refused_at_once(key: Any, monkeypatch: py
 
 def test_a_header_that_cannot_be_sent_is_no_broken_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: List[float] = []
-    monkeypatch.setattr("ringfence._sync.transport.time.sleep", slept.append)
+    monkeypatch.setattr("ringfence._sync.transport.sleep", slept.append)
     with Client(server.url, api_key=KEY) as client:
         client._transport._requests.headers.append((b"authorization", b"Bearer rf_secret\n"))
         with pytest.raises(RingfenceError) as error:

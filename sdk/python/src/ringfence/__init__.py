@@ -38,6 +38,7 @@ from .errors import (
     RuntimeUnavailable,
     ServerGone,
     ServerUnavailable,
+    StillRunning,
 )
 from .models import (
     BatchItem,
@@ -130,6 +131,7 @@ __all__ = [
     "ServerGone",
     "ServerUnavailable",
     "SnapshotInfo",
+    "StillRunning",
     "StoredRun",
     "Tool",
     "ToolAnswer",

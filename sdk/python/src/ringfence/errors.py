@@ -180,6 +180,14 @@ class CommandFailed(RingfenceError):
         self.result = result
 
 
+class StillRunning(RingfenceError, TimeoutError):
+    """A process had not ended when `wait(timeout=...)` did. It runs on."""
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        super().__init__(f"the process {pid} has not ended within {seconds:g} s", "wait again, or `kill` it")
+        self.pid = pid
+
+
 MAX_LINE = 300
 """Characters of a command's output in a message."""
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio  # async
 import time
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from .._arguments import StrPath, check_callbacks, command_of, named, number, size
+from .._arguments import StrPath, check_callbacks, command_of, named, number, positive_seconds, size
 from .._body import AsyncData, async_pieces, sized
+# sync: from .._deadline import DeadlinePassed, deadline
 from .._events import Event, Kept, Texts
 from .._retries import Retries
-from ..errors import CommandFailed, NotFound, ServerGone, ServerUnavailable
+from ..errors import CommandFailed, NotFound, ServerGone, ServerUnavailable, StillRunning
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
 from .callbacks import called
 from .transport import AsyncTransport, pause
@@ -72,11 +74,31 @@ class AsyncCommandHandle:
         on_stderr: Optional[OnText] = None,
         max_output: Union[int, str] = MAX_OUTPUT,
         check: bool = False,
+        timeout: Union[int, float, timedelta, None] = None,
     ) -> CommandResult:
-        """Waits for the end, and returns it with the output."""
+        """Waits for the end, and returns it with the output.
+
+        `timeout` seconds end the waiting alone, by `StillRunning`: the process runs on, and can be waited for again.
+        """
         max_output = size(max_output, "max_output")
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         collected = _Collected(on_stdout, on_stderr, max_output)
+        if timeout is None:
+            return await self._ended(collected, check)
+        seconds = positive_seconds(timeout)
+        end = time.monotonic() + seconds  # async
+        try:
+            return await asyncio.wait_for(self._ended(collected, check), seconds)  # async
+            # sync: with deadline(seconds):
+            # sync:     return self._ended(collected, check)
+        except asyncio.TimeoutError:  # async
+            if time.monotonic() < end:  # async
+                raise  # async
+        # sync: except DeadlinePassed:
+            # sync: pass
+        raise StillRunning(self.pid, seconds)
+
+    async def _ended(self, collected: _Collected, check: bool) -> CommandResult:
         async for event in self._events():
             ended = await collected.event(event)
             if ended is not None:

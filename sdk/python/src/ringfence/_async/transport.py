@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio  # async
 import os
 import ssl
-# sync: import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, AsyncIterator, Dict, Mapping, Optional
@@ -15,6 +14,7 @@ import httpcore
 
 from .. import _server
 from .._address import Address, ServerIdentity, check_socket, default_socket
+# sync: from .._deadline import Backend, sleep
 from .._events import Event, EventDecoder
 from .._json import parsed
 from .._proxy import proxy_of
@@ -113,7 +113,7 @@ class AsyncTransport:
         # The connections of a server that is killed may end before it does.
         for seconds in (0.0, *PAUSES):
             await asyncio.sleep(seconds)  # async
-            # sync: time.sleep(seconds)
+            # sync: sleep(seconds)
             if self.has_ended():
                 raise ServerGone(*ENDED) from error
 
@@ -226,6 +226,7 @@ def _pool(address: Address) -> httpcore.AsyncConnectionPool:
         max_connections=None,
         max_keepalive_connections=16,
         keepalive_expiry=30,
+        # sync: network_backend=Backend(),
     )
 
 
@@ -257,7 +258,7 @@ async def pause(retries: Retries, error: RingfenceError) -> None:
     if seconds is None:
         raise retries.failure(error)
     await asyncio.sleep(seconds)  # async
-    # sync: time.sleep(seconds)
+    # sync: sleep(seconds)
 
 
 async def _whole(response: httpcore.Response) -> bytes:

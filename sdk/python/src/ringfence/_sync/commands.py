@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from .._arguments import StrPath, check_callbacks, command_of, named, number, size
+from .._arguments import StrPath, check_callbacks, command_of, named, number, positive_seconds, size
 from .._body import Data, pieces, sized
+from .._deadline import DeadlinePassed, deadline
 from .._events import Event, Kept, Texts
 from .._retries import Retries
-from ..errors import CommandFailed, NotFound, ServerGone, ServerUnavailable
+from ..errors import CommandFailed, NotFound, ServerGone, ServerUnavailable, StillRunning
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
 from .callbacks import called
 from .transport import Transport, pause
@@ -70,11 +72,26 @@ class CommandHandle:
         on_stderr: Optional[OnText] = None,
         max_output: Union[int, str] = MAX_OUTPUT,
         check: bool = False,
+        timeout: Union[int, float, timedelta, None] = None,
     ) -> CommandResult:
-        """Waits for the end, and returns it with the output."""
+        """Waits for the end, and returns it with the output.
+
+        `timeout` seconds end the waiting alone, by `StillRunning`: the process runs on, and can be waited for again.
+        """
         max_output = size(max_output, "max_output")
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
         collected = _Collected(on_stdout, on_stderr, max_output)
+        if timeout is None:
+            return self._ended(collected, check)
+        seconds = positive_seconds(timeout)
+        try:
+            with deadline(seconds):
+                return self._ended(collected, check)
+        except DeadlinePassed:
+            pass
+        raise StillRunning(self.pid, seconds)
+
+    def _ended(self, collected: _Collected, check: bool) -> CommandResult:
         for event in self._events():
             ended = collected.event(event)
             if ended is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Iterator, Dict, Mapping, Optional
@@ -15,6 +14,7 @@ import httpcore
 
 from .. import _server
 from .._address import Address, ServerIdentity, check_socket, default_socket
+from .._deadline import Backend, sleep
 from .._events import Event, EventDecoder
 from .._json import parsed
 from .._proxy import proxy_of
@@ -112,7 +112,7 @@ class Transport:
             return
         # The connections of a server that is killed may end before it does.
         for seconds in (0.0, *PAUSES):
-            time.sleep(seconds)
+            sleep(seconds)
             if self.has_ended():
                 raise ServerGone(*ENDED) from error
 
@@ -224,6 +224,7 @@ def _pool(address: Address) -> httpcore.ConnectionPool:
         max_connections=None,
         max_keepalive_connections=16,
         keepalive_expiry=30,
+        network_backend=Backend(),
     )
 
 
@@ -254,7 +255,7 @@ def pause(retries: Retries, error: RingfenceError) -> None:
     seconds = retries.pause(error)
     if seconds is None:
         raise retries.failure(error)
-    time.sleep(seconds)
+    sleep(seconds)
 
 
 def _whole(response: httpcore.Response) -> bytes:
