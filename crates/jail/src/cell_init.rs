@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::boot_id::BootId;
 use crate::cell::{Cell, CellSpec, Home, SandboxInit, SetupMessage, Tenant, clone_init, receive_handles};
 use crate::cell_setup::{CellSetup, InitMounts, set_up};
 use crate::nest::Request;
@@ -138,7 +139,7 @@ fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedF
         if spec.root.is_some() {
             seal_proc().step("make /proc read-only")?;
         }
-        let all = [guard.file().as_fd()]
+        let all = [guard.file().as_fd(), cell.boot_id.as_fd()]
             .into_iter()
             .chain(cell.mounts.changes.as_ref().map(AsFd::as_fd))
             .chain(cell.handles.iter().map(AsFd::as_fd));
@@ -151,6 +152,7 @@ fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedF
     };
     let last = socket.as_raw_fd() + handles.len() as i32;
     let guard = init::MemoryGuard::of(handles.remove(0).into());
+    let boot_id = BootId::of(handles.remove(0));
     let changes = cell.mounts.changes.as_ref().map(|_| handles.remove(0));
     let confinement = reading(sandbox.confinement, changes.as_ref());
     let confined = guard.and_then(|guard| Ok((confine(&confinement, last)?, guard)));
@@ -160,7 +162,7 @@ fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedF
     };
     drop((socket, handles));
     match confined {
-        Ok((_, guard)) if told => init::serve_cell(environment, guard, changes),
+        Ok((_, guard)) if told => init::serve_cell(environment, guard, boot_id, changes),
         _ => sys::exit_now(1),
     }
 }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::boot_id::{self, BootId};
 use crate::cell::{CellSpec, Home, PROC_ATTRIBUTES, Tenant};
 use crate::step_error::{Step, StepError};
 use crate::steps::join_control_groups;
@@ -26,6 +27,8 @@ pub(crate) struct CellSetup {
     pub(crate) handles: Vec<OwnedFd>,
     /// Mounts that only the init reaches.
     pub(crate) mounts: InitMounts,
+    /// Its boot id, which its init may replace.
+    pub(crate) boot_id: BootId,
 }
 
 /// Mounts of a cell that only its init can reach.
@@ -59,7 +62,7 @@ pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup,
     if !matches!(spec.tenant, Tenant::Fork(_)) {
         shares::bound_cell()?;
     }
-    let mounts = mount(spec)?;
+    let (mounts, boot_id) = mount(spec)?;
     let mut handles = vec![sys::open_directory(c"/output").step("open the output directory")?];
     if let Tenant::Fork(_) = spec.tenant {
         handles.extend(nest::own_handles()?);
@@ -68,27 +71,42 @@ pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup,
     sys::set_no_new_privs().step("set no_new_privs")?;
     if let Tenant::Sandbox(_) = spec.tenant {
         // Its init drops all, with the bounding set, when it confines itself.
-        return Ok(CellSetup { handles, mounts });
+        return Ok(CellSetup {
+            handles,
+            mounts,
+            boot_id,
+        });
     }
     // The bounding set stays: this process never executes a program, and each guest drops its own.
     sys::drop_held_capabilities().step("drop all capabilities")?;
-    Ok(CellSetup { handles, mounts })
+    Ok(CellSetup {
+        handles,
+        mounts,
+        boot_id,
+    })
 }
 
-fn mount(spec: &CellSpec<'_>) -> Result<InitMounts, StepError> {
+fn mount(spec: &CellSpec<'_>) -> Result<(InitMounts, BootId), StepError> {
     let inner = open_inner_mounts(spec.inner_mounts)?;
     let files = mount_writable(spec)?;
+    // Now: another root is without the path of these files.
+    let (id, boot_id) = BootId::create(&files).step("make a boot id")?;
     if let Tenant::Fork(original) = spec.tenant {
         copy::directories(&original.files, &files, WRITABLE.iter().map(|(name, _)| *name))?;
     }
     attach_inner_mounts(&inner)?;
+    mount_for_tenant(spec, files, &boot_id).map(|mounts| (mounts, id))
+}
+
+/// Mounts `/proc` and what else depends on the tenant.
+fn mount_for_tenant(spec: &CellSpec<'_>, files: OwnedFd, boot_id: &OwnedFd) -> Result<InitMounts, StepError> {
     match spec.tenant {
-        Tenant::Guest => return mount_proc(0, Others::Hidden).map(|()| InitMounts::default()),
+        Tenant::Guest => return mount_proc(0, Others::Hidden, boot_id).map(|()| InitMounts::default()),
         Tenant::Sandbox(sandbox) => {
             mount_terminals()?;
             if let Some(root) = spec.root {
                 share_temporary_directories().step("open the temporary directories to all users")?;
-                mount_proc(0, Others::Shown)?;
+                mount_proc(0, Others::Shown, boot_id)?;
                 return Ok(InitMounts {
                     changes: Some(root.enter(&files)?),
                     home: None,
@@ -97,13 +115,13 @@ fn mount(spec: &CellSpec<'_>) -> Result<InitMounts, StepError> {
             if let Some(home) = sandbox.home {
                 mount_home(&files, home).step("mount the home directory")?;
             }
-            return mount_proc(0, Others::Hidden).map(|()| InitMounts::default());
+            return mount_proc(0, Others::Hidden, boot_id).map(|()| InitMounts::default());
         }
         Tenant::Session | Tenant::Fork(_) => {}
     }
     let proc = nest::hide_home(&files)?;
     // Sessions may write wherever the mounts allow it, which must not include this one.
-    mount_proc(libc::MOUNT_ATTR_RDONLY, Others::Hidden)?;
+    mount_proc(libc::MOUNT_ATTR_RDONLY, Others::Hidden, boot_id)?;
     Ok(InitMounts {
         home: Some(Home { files, proc }),
         changes: None,
@@ -204,7 +222,7 @@ enum Others {
     Hidden,
 }
 
-fn mount_proc(more: u64, others: Others) -> Result<(), StepError> {
+fn mount_proc(more: u64, others: Others, boot_id: &OwnedFd) -> Result<(), StepError> {
     let attributes = PROC_ATTRIBUTES | more;
     let hidden: &[(&CStr, &CStr)] = match others {
         Others::Shown => &[],
@@ -219,7 +237,7 @@ fn mount_proc(more: u64, others: Others) -> Result<(), StepError> {
             covered => covered.step("cover what /proc tells of the machine")?,
         }
     }
-    Ok(())
+    boot_id::cover(boot_id).step("cover the machine's boot id")
 }
 
 /// Files of `/proc` about the machine's boot and activity that programs do not need. Each costs a mount in
@@ -231,5 +249,4 @@ const HIDDEN: &[&CStr] = &[
     c"/proc/interrupts",
     c"/proc/partitions",
     c"/proc/softirqs",
-    c"/proc/sys/kernel/random/boot_id",
 ];

@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 pub(crate) use memory_guard::MemoryGuard;
 
+use crate::boot_id::BootId;
 use crate::step_error::{Step, StepError};
 use crate::sys;
 
@@ -51,6 +52,7 @@ pub fn init_main() -> ExitCode {
 pub(crate) fn serve_cell(
     environment: Vec<(String, String)>,
     guard: MemoryGuard,
+    boot_id: BootId,
     changes: Option<OwnedFd>,
 ) -> ! {
     let prepared = sys::set_undumpable().step("hide from the guests");
@@ -58,7 +60,7 @@ pub(crate) fn serve_cell(
     let surroundings = programs::Surroundings::new(environment).with_changes(changes);
     let init = prepared.and_then(|()| serve::Init::new(surroundings));
     if let Ok(init) = init {
-        init.guarded_by(guard).serve();
+        init.in_cell(guard, boot_id).serve();
     }
     sys::exit_now(1)
 }

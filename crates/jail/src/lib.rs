@@ -21,6 +21,7 @@ pub mod protocol;
 
 mod attach;
 mod attached_mount;
+mod boot_id;
 mod cell;
 mod cell_init;
 mod cell_setup;

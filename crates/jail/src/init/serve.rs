@@ -19,6 +19,7 @@ use super::network::Network;
 use super::programs::Surroundings;
 use super::warm::Warm;
 use super::worker::{self, Execution};
+use crate::boot_id::BootId;
 use crate::mount_point;
 use crate::step_error::{Step, StepError};
 use crate::sys;
@@ -58,6 +59,8 @@ pub(super) struct Init {
     ending_all: bool,
     /// `None` in a container, where the engine sets the adjustment.
     guard: Option<MemoryGuard>,
+    /// `None` in a container, where engines let nothing be mounted over the machine's.
+    boot_id: Option<BootId>,
 }
 
 impl Init {
@@ -81,13 +84,15 @@ impl Init {
             leftovers: Leftovers::Kill,
             ending_all: false,
             guard: None,
+            boot_id: None,
         })
     }
 
-    /// Makes the kernel kill programs first when memory runs out.
-    pub(super) fn guarded_by(self, guard: MemoryGuard) -> Self {
+    /// Makes the kernel kill programs first when memory runs out, and renews the boot id when all processes have ended.
+    pub(super) fn in_cell(self, guard: MemoryGuard, boot_id: BootId) -> Self {
         Self {
             guard: Some(guard),
+            boot_id: Some(boot_id),
             ..self
         }
     }
@@ -295,9 +300,19 @@ impl Init {
                 }
                 Ok(None) => return,
                 // There are no children, and so no processes: this one adopts them.
-                Err(_) if std::mem::take(&mut self.ending_all) => return self.channel.say(&Report::AllEnded),
+                Err(_) if std::mem::take(&mut self.ending_all) => return self.all_ended(),
                 Err(_) => return,
             }
+        }
+    }
+
+    /// Reports the end of all processes. What starts from now on finds another boot id.
+    fn all_ended(&mut self) {
+        match self.boot_id.as_mut().map_or(Ok(()), BootId::renew) {
+            Ok(()) => self.channel.say(&Report::AllEnded),
+            Err(error) => self
+                .channel
+                .say(&Report::Broken(format!("renew the boot id: {error}"))),
         }
     }
 

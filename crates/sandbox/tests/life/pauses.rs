@@ -329,8 +329,13 @@ fn a_pause_of_the_files_alone_ends_all_processes() {
             return;
         };
         let marker = format!("left-{}", std::process::id());
+        let boot = async || say(&sandbox, "cat /proc/sys/kernel/random/boot_id").await;
         say(&sandbox, "echo kept > file").await;
         leave(&sandbox, &marker).await;
+        let booted = boot().await;
+        assert!(paused(&sandbox).await);
+        sandbox.resume().await.unwrap();
+        assert_eq!(boot().await, booted);
         let started = sandbox.start(line("sleep 1000")).await.unwrap();
         assert!(sandbox.pause(PausedProcesses::Ended).await.unwrap());
         assert!(sandbox.is_emptied() && sandbox.state() == SandboxState::Paused);
@@ -339,6 +344,8 @@ fn a_pause_of_the_files_alone_ends_all_processes() {
         sandbox.resume().await.unwrap();
         assert!(!sandbox.is_emptied());
         assert_eq!(say(&sandbox, "cat file").await, "kept\n");
+        let again = boot().await;
+        assert!(again.len() == booted.len() && again != booted, "{booted}{again}");
 
         leave(&sandbox, &marker).await;
         let soon = Timeout::try_from(0.1).unwrap();

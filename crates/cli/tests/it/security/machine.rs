@@ -26,11 +26,6 @@ const FACTS: &[Probe] = &[
         "EACCES",
         "os.path.exists('/proc/config.gz') and os.open('/proc/config.gz', os.O_RDONLY)",
     ),
-    probe(
-        "the start's number",
-        "EACCES",
-        "os.open('/proc/sys/kernel/random/boot_id', os.O_RDONLY)",
-    ),
 ];
 
 #[test]
@@ -46,6 +41,28 @@ fn what_the_machine_does_is_hidden() {
                           assert open('/proc/' + name).read(), name\n\
                       print('all')";
         assert_eq!(fence.printed(&[], needed), "all\n");
+    }
+}
+
+#[test]
+fn a_cell_has_a_boot_id_of_its_own() {
+    for fence in [Fence::root(), Fence::ordinary_user()] {
+        let Some(fence) = fence else { return };
+        let code = "path = '/proc/sys/kernel/random/boot_id'\n\
+                    import uuid; print(uuid.UUID(open(path).read().strip()).version)\n\
+                    print(open(path).read())";
+        let machine = fence.outside(code, &[]).ok().to_owned();
+        let (first, second) = (fence.printed(&[], code), fence.printed(&[], code));
+        let length = |text: &String| (text.len(), text.starts_with("4\n"));
+        assert_eq!(
+            [&machine, &first, &second].map(length),
+            [(40, true); 3],
+            "{first}"
+        );
+        assert!(first != machine && first != second, "{machine}{first}{second}");
+        let change = "import errno, os\ntry: os.chmod('/proc/sys/kernel/random/boot_id', 0o644)\n\
+                      except OSError as error: print(errno.errorcode[error.errno])";
+        assert_eq!(fence.printed(&[], change), "EROFS\n");
     }
 }
 
