@@ -11,6 +11,7 @@ Examples:
   ringfence keys create agent --rights run,tools --days 30
   ringfence keys create student --quota-cpu 1h --quota-runs 500
   ringfence keys create ci --tenant team-a
+  ringfence keys create agent --e2b=http://127.0.0.1:8080
   ringfence keys usage
   ringfence keys revoke rf_1a2b3c4d
   ringfence keys rm rf_1a2b3c4d";
@@ -76,9 +77,30 @@ pub struct KeysCreateArgs {
     /// Sandboxes that it may have at a time, those of all keys of its tenant together.
     #[arg(long, value_name = "COUNT", value_parser = sandboxes)]
     pub quota_sandboxes: Option<u64>,
+    /// Make a key that E2B's clients take, and print it with the variables that lead them to the server at this URL [default:
+    /// http://127.0.0.1:8080].
+    #[arg(long, value_name = "URL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "http://127.0.0.1:8080", value_parser = url)]
+    pub e2b: Option<String>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Parses the URL of a server. A shell reads it from what is printed: it has no character that means something there.
+fn url(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:/[]".contains(&byte);
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(rest) if !rest.is_empty() && rest.bytes().all(is_plain) => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        _ => Err(format!(
+            "expected a URL such as http://127.0.0.1:8080, got `{text}`"
+        )),
+    }
 }
 
 fn gib_seconds(text: &str) -> Result<u64, String> {

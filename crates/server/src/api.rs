@@ -81,7 +81,9 @@ use ringfence_e2b::Domain;
 pub use admission::Admission;
 use error::ApiError;
 use guard::Door;
-pub use key_store::{EndKeyError, KeyStore, NewKey, Revoked, ShownKey, StoredKey, public_id, shown_id};
+pub use key_store::{
+    EndKeyError, KeyForm, KeyStore, NewKey, Revoked, ShownKey, StoredKey, public_id, shown_id,
+};
 pub use keys::ApiKeys;
 pub use rights::{Right, Rights, RightsError};
 pub use state::{Api, RecordedSandboxes};

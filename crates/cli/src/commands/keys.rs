@@ -9,7 +9,9 @@ use ringfence_policy::Quota;
 use ringfence_policy::Scope;
 use ringfence_records::audit::{AuditedCaller, Operation, Outcome};
 use ringfence_sandbox::SnapshotStore;
-use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey, public_id, shown_id};
+use ringfence_server::api::{
+    EndKeyError, KeyForm, KeyStore, NewKey, Revoked, StoredKey, public_id, shown_id,
+};
 use ringfence_server::remains::Remains;
 use ringfence_server::usage::{ReportedKey, Usage, UsageError, UsageReport};
 use ringfence_tools::toolbox::{ErrorKind, Surface};
@@ -45,8 +47,8 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
         }
         KeysCommand::Rm { id } => {
             let id = public_id(id);
-            remove(id, &store, context)?;
-            format!("removed {}\n", visible(id))
+            remove(&id, &store, context)?;
+            format!("removed {}\n", visible(&id))
         }
     };
     context.ui.out(text)?;
@@ -56,9 +58,9 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
 /// Revokes a key, given by its id or in full.
 fn revoke(key: &str, store: &KeyStore, context: &Context) -> anyhow::Result<String> {
     let id = public_id(key);
-    match store.revoke(id).map_err(unusable)? {
+    match store.revoke(&id).map_err(unusable)? {
         Revoked::Now => {
-            record("key.revoke", &json!({ "id": id }), context)?;
+            record("key.revoke", &json!({ "id": &*id }), context)?;
             Ok(format!("revoked {id}\n"))
         }
         Revoked::Before => Ok(format!("{id} was revoked before\n")),
@@ -78,6 +80,7 @@ fn create(args: &KeysCreateArgs, store: &KeyStore, context: &Context) -> anyhow:
         rights: args.rights.clone(),
         days: args.days,
         tenant: args.tenant.clone(),
+        form: args.e2b.as_ref().map_or(KeyForm::Own, |_| KeyForm::E2b),
         quota: Quota {
             cpu_seconds: args.quota_cpu.map(|time| time.seconds),
             runs: args.quota_runs,
@@ -95,12 +98,16 @@ fn create(args: &KeysCreateArgs, store: &KeyStore, context: &Context) -> anyhow:
         store.revoke(&id).map_err(unusable)?;
         return Err(error);
     }
-    match args.json {
-        true => {
+    match (args.json, &args.e2b) {
+        (true, _) => {
             object["key"] = key.into();
             Ok(to_json(&object)?)
         }
-        false => Ok(key + "\n"),
+        (false, None) => Ok(key + "\n"),
+        // The domain does not exist: what would go to E2B fails on this machine.
+        (false, Some(url)) => Ok(format!(
+            "export E2B_API_KEY={key}\nexport E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\nexport E2B_DOMAIN=ringfence.invalid\n"
+        )),
     }
 }
 

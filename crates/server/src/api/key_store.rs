@@ -1,5 +1,6 @@
 //! Keys of the API that an operator made, stored one per file, as digests.
 
+use std::borrow::Cow;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -30,6 +31,9 @@ const DAY: u64 = 24 * 60 * 60;
 
 /// Start of every key, for scanners of leaked secrets.
 const PREFIX: &str = "rf_";
+
+/// Start of a key in the form that E2B's clients take: behind it they want hexadecimal digits alone.
+const E2B_PREFIX: &str = "e2b_";
 
 /// Extensions of the files of keys that open something, and of revoked ones.
 const IN_FORCE: &str = "json";
@@ -98,19 +102,31 @@ pub enum EndKeyError {
 
 /// Returns an id as a message shows it. Of a whole key, which somebody gave instead, the secret is left out.
 pub fn shown_id(id: &str) -> String {
-    match id.get(..PREFIX.len() + ID_DIGITS).filter(|id| is_id(id)) {
-        Some(public) if public.len() < id.len() => format!("{public}…"),
+    match id_of(id) {
+        Some(public) if public != id => format!("{public}…"),
         _ => visible(&id.chars().take(80).collect::<String>()),
     }
 }
 
 /// Returns the id in a whole key. Any other text is returned as it is.
-pub fn public_id(key: &str) -> &str {
-    let parts = key.split_at_checked(PREFIX.len() + ID_DIGITS);
-    match parts.map(|(id, secret)| (id, secret.strip_prefix('_'))) {
-        Some((id, Some(secret))) if is_id(id) && secret.len() == SECRET_DIGITS => id,
-        _ => key,
+pub fn public_id(key: &str) -> Cow<'_, str> {
+    let length = match key.starts_with(E2B_PREFIX) {
+        true => E2B_PREFIX.len() + ID_DIGITS + SECRET_DIGITS,
+        false => PREFIX.len() + ID_DIGITS + 1 + SECRET_DIGITS,
+    };
+    match id_of(key) {
+        Some(id) if key.len() == length => Cow::Owned(id),
+        _ => Cow::Borrowed(key),
     }
+}
+
+/// Returns the public part at the beginning of a key of either form.
+fn id_of(key: &str) -> Option<String> {
+    let digits = key
+        .strip_prefix(E2B_PREFIX)
+        .or_else(|| key.strip_prefix(PREFIX))?;
+    let id = format!("{PREFIX}{}", digits.get(..ID_DIGITS)?);
+    is_id(&id).then_some(id)
 }
 
 impl EndKeyError {
@@ -152,6 +168,16 @@ pub struct NewKey {
     pub quota: Quota,
     /// The tenant whose key it is; `None` for a key of its own.
     pub tenant: Option<Tenant>,
+    pub form: KeyForm,
+}
+
+/// The form of a key's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyForm {
+    /// `rf_`, the public part and the secret one.
+    Own,
+    /// The same as E2B's clients take it: `e2b_` and hexadecimal digits.
+    E2b,
 }
 
 impl StoredKey {
@@ -250,8 +276,12 @@ impl KeyStore {
     /// # Errors
     /// If the kernel returns no random bytes, or it cannot be stored.
     pub fn create(&self, new: NewKey) -> io::Result<(String, StoredKey)> {
-        let id = format!("{PREFIX}{}", random_hex(ID_DIGITS)?);
-        let key = format!("{id}_{}", random_hex(SECRET_DIGITS)?);
+        let (public, secret) = (random_hex(ID_DIGITS)?, random_hex(SECRET_DIGITS)?);
+        let id = format!("{PREFIX}{public}");
+        let key = match new.form {
+            KeyForm::Own => format!("{id}_{secret}"),
+            KeyForm::E2b => format!("{E2B_PREFIX}{public}{secret}"),
+        };
         let created = now();
         let stored = StoredKey {
             id,
@@ -368,8 +398,7 @@ impl KeyStore {
 
     /// Returns the stored form of a key, if it is right and has not expired.
     pub(super) fn find(&self, key: &str) -> Option<StoredKey> {
-        let id = key.get(..PREFIX.len() + ID_DIGITS).filter(|id| is_id(id))?;
-        let stored = self.find_by_id(id)?;
+        let stored = self.find_by_id(&id_of(key)?)?;
         is_same(&stored.digest, &digest(key)).then_some(stored)
     }
 
@@ -421,17 +450,24 @@ impl KeyStore {
     }
 }
 
-/// Returns `true` if a text has the public part of a key.
+/// Returns `true` if a text has the public part of a key, or what has the form of a whole key for E2B's clients.
 pub(super) fn has_id(text: &str) -> bool {
+    const DIGITS: usize = ID_DIGITS + SECRET_DIGITS;
     let id = |at: usize| text.get(at..at + PREFIX.len() + ID_DIGITS);
-    text.match_indices(PREFIX)
-        .any(|(at, _)| id(at).is_some_and(is_id))
+    let all = |at: usize| text.get(at + E2B_PREFIX.len()..at + E2B_PREFIX.len() + DIGITS);
+    let mut ids = text.match_indices(PREFIX);
+    let mut wholes = text.match_indices(E2B_PREFIX);
+    ids.any(|(at, _)| id(at).is_some_and(is_id))
+        || wholes.any(|(at, _)| all(at).is_some_and(|all| all.bytes().all(is_digit)))
+}
+
+const fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
 /// Returns `true` for the public part of a key. Nothing else becomes a file's name.
 fn is_id(text: &str) -> bool {
     let digits = text.strip_prefix(PREFIX).unwrap_or_default();
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     digits.len() == ID_DIGITS && digits.bytes().all(is_digit)
 }
 
@@ -457,6 +493,7 @@ mod tests {
             days,
             quota: Quota::default(),
             tenant: None,
+            form: KeyForm::Own,
         }
     }
 
@@ -494,10 +531,7 @@ mod tests {
         fs::write(dir.path().join("x.json"), "{}").unwrap();
         assert_eq!(shown_id(&stored.id), stored.id);
         assert_eq!(shown_id(&key), format!("{}…", stored.id));
-        assert_eq!(
-            (public_id(&key), public_id(&stored.id)),
-            (&*stored.id, &*stored.id)
-        );
+        assert_eq!([public_id(&key), public_id(&stored.id)], [&*stored.id; 2]);
         for no_key in ["", "x", "ä", &key[1..], &format!("{key}0"), &key[..key.len() - 1]] {
             assert_eq!(public_id(no_key), no_key);
         }
@@ -505,6 +539,26 @@ mod tests {
             assert_eq!(store.revoke(id).unwrap(), Revoked::Unknown, "{id}");
         }
         assert!(dir.path().join("x.json").exists());
+    }
+
+    #[test]
+    fn a_key_for_e2bs_clients_is_found_by_its_whole_text_alone() {
+        let (_dir, store) = store();
+        let of_e2b = NewKey {
+            form: KeyForm::E2b,
+            ..new(None)
+        };
+        let (key, stored) = store.create(of_e2b).unwrap();
+        let digits = key.strip_prefix("e2b_").unwrap();
+        assert!(digits.len() == 56 && digits.bytes().all(is_digit), "{key}");
+        assert_eq!(store.find(&key), Some(stored.clone()));
+        let own = format!("{}_{}", stored.id, &digits[8..]);
+        for wrong in [own.as_str(), &key[..key.len() - 1], &format!("{key}0"), digits] {
+            assert!(store.find(wrong).is_none(), "{wrong}");
+        }
+        assert_eq!(public_id(&key), &*stored.id);
+        assert_eq!(shown_id(&key), format!("{}…", stored.id));
+        assert!(has_id(&format!("x {key}")) && !has_id(&key[..key.len() - 1]));
     }
 
     #[test]

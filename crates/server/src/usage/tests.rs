@@ -1,7 +1,7 @@
 //! Tests of usage: counts, quotas, and the file that keeps them.
 
 use super::*;
-use crate::api::NewKey;
+use crate::api::{KeyForm, NewKey};
 use ringfence_policy::{Language, Limits, Meta, Outcome, RuntimeKind};
 use ringfence_sandbox::Consumption;
 use std::os::unix::fs::PermissionsExt;
@@ -13,6 +13,7 @@ fn key(dir: &Path, tenant: Option<&str>) -> StoredKey {
         days: None,
         quota: Quota::default(),
         tenant: tenant.map(|name| name.parse().unwrap()),
+        form: KeyForm::Own,
     };
     KeyStore::below(dir).create(new).unwrap().1
 }

@@ -99,6 +99,16 @@ fn a_key_opens_what_it_has_rights_to_until_it_is_revoked() {
         told.ok().contains(&format!("  {id} (http)  run_code")),
         "{told:?}"
     );
+    let made = world
+        .dir
+        .run(["keys", "create", "agent", "--e2b=http://127.0.0.1:8080/"]);
+    let (key, rest) = made.ok().split_once('\n').unwrap();
+    let key = key.strip_prefix("export E2B_API_KEY=").unwrap();
+    let expected = "export E2B_API_URL=http://127.0.0.1:8080\nexport E2B_SANDBOX_URL=http://127.0.0.1:8080\n\
+                    export E2B_DOMAIN=ringfence.invalid\n";
+    assert_eq!(rest, expected);
+    let listed = surface.ask("GET /v2/sandboxes", &[&format!("X-API-Key: {key}")], "");
+    assert_eq!((listed.status, &*listed.body), (200, "[]"), "{listed:?}");
     assert_eq!(ask(&tools, "GET /v1/tools").status, 200);
     let log = world.dir.run(["audit", "tail", "--json"]);
     assert!(log.ok().contains(&format!("\"client\":\"{id}\"")), "{log:?}");
