@@ -14,7 +14,7 @@ use super::body;
 use super::content::Content;
 use super::error::Reason;
 use super::idempotency;
-use super::route::{AllRoutes, Needs, Replays, Route};
+use super::route::{AllRoutes, Needs, Parameter, Replays, Route};
 
 static DOCUMENT: OnceLock<String> = OnceLock::new();
 
@@ -155,15 +155,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let parameters: Vec<Value> = parameters(route.path)
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": of_path(name)}))
         .chain(idempotency_key(route))
-        .chain(route.parameters.iter().filter_map(|parameter| {
-            Some(json!({
-                "name": parameter.name,
-                "in": parameter.place.as_str()?,
-                "required": parameter.required,
-                "description": parameter.description,
-                "schema": parameter.form.schema(),
-            }))
-        }))
+        .chain(route.parameters.iter().map(Parameter::to_openapi))
         .collect();
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();

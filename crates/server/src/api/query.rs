@@ -26,22 +26,22 @@ impl AllowedParameters {
         })
     }
 
-    /// Returns the names, with `true` for beginnings of names.
-    fn names(self) -> impl Iterator<Item = (&'static str, bool)> {
-        let in_query = self.parameters.iter();
-        let in_query = in_query.filter(|parameter| parameter.place != Place::Header);
-        let names = in_query.map(|parameter| (parameter.name, parameter.place == Place::Prefix));
-        names.chain(self.takes_user.then_some(("user", false)))
+    fn has(self, name: &str) -> bool {
+        self.takes_user && name == "user" || self.parameters.iter().any(|known| known.has(name))
     }
 
-    fn has(self, name: &str) -> bool {
-        let is = |(known, begins): (&str, bool)| name == known || begins && name.starts_with(known);
-        self.names().any(is)
+    /// Returns the names, for people.
+    fn names(self) -> impl Iterator<Item = String> {
+        let names = self.parameters.iter().filter_map(|known| match known.place {
+            Place::Query => Some(format!("`{}`", known.name)),
+            Place::Members => Some(format!("`{}.NAME`", known.name)),
+            Place::Header => None,
+        });
+        names.chain(self.takes_user.then(|| "`user`".to_owned()))
     }
 
     fn error(self, unknown: &str) -> ApiError {
-        let shown = |(name, begins)| format!("`{name}{}`", if begins { "NAME" } else { "" });
-        let hint = match self.names().map(shown).collect::<Vec<_>>().join(", ") {
+        let hint = match self.names().collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "leave it out: the route takes none".to_owned(),
             names => format!("the route takes {names}"),
         };

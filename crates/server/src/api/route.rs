@@ -83,18 +83,53 @@ impl Form {
 pub(super) enum Place {
     Query,
     Header,
-    /// Parameters of the query whose names, which the client chooses, begin so. OpenAPI has no form for them.
-    Prefix,
+    /// Members of an object in the query, whose names the client chooses: `NAME[MEMBER]` or `NAME.MEMBER`.
+    Members,
 }
 
 impl Place {
-    /// Returns the name used in OpenAPI, if it has one.
-    pub(super) const fn as_str(self) -> Option<&'static str> {
+    /// Returns the name used in OpenAPI.
+    const fn as_str(self) -> &'static str {
         match self {
-            Self::Query => Some("query"),
-            Self::Header => Some("header"),
-            Self::Prefix => None,
+            Self::Query | Self::Members => "query",
+            Self::Header => "header",
         }
+    }
+}
+
+impl Parameter {
+    /// Returns the description in the document.
+    pub(super) fn to_openapi(&self) -> Value {
+        let schema = self.form.schema();
+        let mut described = json!({
+            "name": self.name,
+            "in": self.place.as_str(),
+            "required": self.required,
+            "description": self.description,
+            "schema": schema,
+        });
+        if self.place == Place::Members {
+            described["schema"] = json!({"type": "object", "additionalProperties": schema});
+            described["style"] = "deepObject".into();
+            described["explode"] = true.into();
+        }
+        described
+    }
+
+    /// Returns `true` for the name of this parameter of the query.
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self.place {
+            Place::Query => name == self.name,
+            Place::Header => false,
+            Place::Members => self.member(name).is_some(),
+        }
+    }
+
+    /// Returns the member that a name in the query stands for.
+    pub(super) fn member<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let rest = name.strip_prefix(self.name)?;
+        let in_brackets = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        in_brackets.or_else(|| rest.strip_prefix('.'))
     }
 }
 

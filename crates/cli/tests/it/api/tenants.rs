@@ -93,7 +93,7 @@ fn the_operator_lists_the_sandboxes_of_all_and_removes_one() {
     let world = world();
     let team = Holder::new(&world, &["--tenant", "team-a"]);
     let alone = Holder::new(&world, &[]);
-    let create = json!({"name": "work"});
+    let create = json!({"name": "work", "metadata": {"team": "a"}});
     let of_team = team.ok("POST /v1/sandboxes", &create)["id"].clone();
     let of_key = alone.ok("POST /v1/sandboxes", &create)["id"].clone();
     world
@@ -126,8 +126,20 @@ fn the_operator_lists_the_sandboxes_of_all_and_removes_one() {
     assert_eq!(listed["sandboxes"][0]["user"], Value::Null);
     team.ask("GET /v1/sandboxes?all=true", &none)
         .refused(403, "permission_denied");
-    let named = team.ok("GET /v1/sandboxes?metadata.team=other", &none);
-    assert_eq!(named["sandboxes"], json!([]));
+    // In the words of people, and of clients that are made of the document.
+    for filter in ["metadata.team=", "metadata%5Bteam%5D="] {
+        let line = |value: &str| format!("GET /v1/sandboxes?{filter}{value}");
+        assert_eq!(team.ok(&line("other"), &none)["sandboxes"], json!([]));
+        assert_eq!(team.ok(&line("a"), &none)["sandboxes"], listed["sandboxes"]);
+    }
+    let document = team.ok("GET /openapi.json", &none);
+    let parameters = document["paths"]["/v1/sandboxes"]["get"]["parameters"]
+        .as_array()
+        .unwrap();
+    let described = parameters
+        .iter()
+        .find(|parameter| parameter["name"] == "metadata");
+    assert_eq!(described.unwrap()["style"], "deepObject", "{described:?}");
     // A mistyped filter would select everything.
     for line in [
         "GET /v1/sandboxes?team=other",

@@ -41,11 +41,11 @@ const ALL: Parameter = Parameter {
 };
 
 const METADATA: Parameter = Parameter {
-    place: Place::Prefix,
-    name: METADATA_PREFIX,
+    place: Place::Members,
+    name: "metadata",
     required: false,
     form: Form::Text,
-    description: "List those alone that have this value.",
+    description: "List those alone whose metadata have these values: `metadata.NAME=VALUE`, or `metadata[NAME]=VALUE`.",
 };
 
 const LIMIT: Parameter = Parameter {
@@ -66,9 +66,6 @@ const AFTER: Parameter = Parameter {
 
 /// Most sandboxes of a page.
 const MAX_PAGE: usize = 1000;
-
-/// Beginning of the parameters that select by metadata.
-const METADATA_PREFIX: &str = "metadata.";
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -465,8 +462,8 @@ async fn list(
     Params(parameters): Params<BTreeMap<String, String>>,
 ) -> Result<Response, ApiError> {
     let metadata = parameters.into_iter().filter_map(|(name, value)| {
-        let name = name.strip_prefix(METADATA_PREFIX)?.to_owned();
-        Some((name, value))
+        let member = METADATA.member(&name)?.to_owned();
+        Some((member, value))
     });
     let metadata: BTreeMap<String, String> = metadata.collect();
     let after: Option<ListPosition> = query.after.as_deref().map(str::parse).transpose()?;
