@@ -1,5 +1,7 @@
 //! Errors of sandboxes.
 
+use std::time::Duration;
+
 use ringfence_container::RunError;
 use ringfence_container::init::NotRun;
 use ringfence_exec::backend::Reason;
@@ -29,8 +31,12 @@ pub enum Error {
     #[error("the limit of {0} sandboxes is reached")]
     TooMany(usize),
     /// The owner's quota of sandboxes is used up.
-    #[error("the quota of the key is used up: {0} of {0} sandboxes at a time")]
-    Quota(usize),
+    #[error("the quota of the key is used up: {most} of {most} sandboxes at a time")]
+    Quota {
+        most: usize,
+        /// Time until the next of them expires; `None` if it may be paused instead.
+        ends_in: Option<Duration>,
+    },
     /// The limit of something in a sandbox is reached.
     #[error("the sandbox's limit of {most} {what} is reached")]
     Full { what: &'static str, most: usize },
@@ -219,7 +225,7 @@ impl Error {
             | Self::FileKilled(_)
             | Self::CannotPause(PauseError::Unstoppable) => ErrorKind::Conflict,
             Self::TooMany(_)
-            | Self::Quota(_)
+            | Self::Quota { .. }
             | Self::Full { .. }
             | Self::FileMemory
             | Self::CopyTooLarge(_)
@@ -272,7 +278,7 @@ impl Error {
             Self::Unknown(_) | Self::Gone { .. } => MISSING_HINT.to_owned(),
             Self::Taken(_) => "choose another name, or use that sandbox".to_owned(),
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
-            Self::Quota(_) => QUOTA_HINT.to_owned(),
+            Self::Quota { ends_in, .. } => quota_hint(*ends_in),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
             Self::Paused(name) => {
@@ -342,12 +348,18 @@ impl Error {
 /// A hint for a sandbox that is not there.
 const MISSING_HINT: &str =
     "`ringfence sandbox ls`, or GET /v1/sandboxes, lists those that are there; or create one";
-/// A hint at the quota of sandboxes.
-const QUOTA_HINT: &str =
-    "remove sandboxes that are not needed, wait until one ends, or ask the operator for a larger quota";
 /// A hint for a sandbox that has expired.
 const EXPIRED_HINT: &str = "create it again with more time (`--timeout 4h`, or `timeout` of POST /v1/sandboxes), or give the next one \
      more before its time is up: `ringfence sandbox timeout`, or POST /v1/sandboxes/NAME/timeout";
+
+/// Returns a hint at the quota of sandboxes, the next of which expires after this time.
+fn quota_hint(ends_in: Option<Duration>) -> String {
+    let wait = ends_in.map_or_else(
+        || "wait until one ends".to_owned(),
+        |left| format!("wait until one expires, in {} s", left.as_secs() + 1),
+    );
+    format!("remove sandboxes that are not needed, {wait}, or ask the operator for a larger quota")
+}
 
 /// Returns a hint for a sandbox that cannot be paused.
 fn pause_hint(error: &PauseError) -> &'static str {

@@ -98,6 +98,21 @@ async fn to_its_end(
     changed.unwrap_or_else(|failed| Err(Error::Broken(failed.to_string())))
 }
 
+impl Registry {
+    /// Returns the time until the next sandbox of a scope ends by its expiry; `None` if all of them are paused then.
+    pub(super) fn next_expiry(&self, scope: &Scope) -> Option<Duration> {
+        let own = self.all.values().filter(|entry| entry.scope == *scope);
+        let ending = own.filter_map(|entry| entry.sandbox.as_ref()).filter(|sandbox| {
+            match sandbox.request().on_expiry {
+                OnExpiry::Kill => true,
+                OnExpiry::Pause => sandbox.paused_by_expiry.load(Ordering::Acquire),
+            }
+        });
+        let ends = ending.map(|sandbox| *sandbox.expiry().borrow());
+        Some(ends.min()?.duration_since(SystemTime::now()).unwrap_or_default())
+    }
+}
+
 /// Resolves when a sandbox has expired and is to be ended: one that is to be paused first gets more time then.
 pub(super) async fn final_expiry(sandbox: &Sandbox, scope: &Scope, state: &Mutex<Registry>) {
     loop {

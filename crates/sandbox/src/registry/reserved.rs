@@ -70,7 +70,8 @@ impl<'a> Reserved<'a> {
         if let Some(most) = new.most
             && own >= most
         {
-            return Err(Error::Quota(most));
+            let ends_in = registry.next_expiry(scope);
+            return Err(Error::Quota { most, ends_in });
         }
         let containers = registry
             .all

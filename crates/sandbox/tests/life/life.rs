@@ -72,7 +72,7 @@ fn a_quota_of_sandboxes_holds_at_once_and_is_given_back() {
             most: Some(2),
             ..NewSandbox::default()
         };
-        let exceeded = |error: &Error| matches!(error, Error::Quota(2));
+        let exceeded = |error: &Error| matches!(error, Error::Quota { most: 2, .. });
         let (one, two, three) = tokio::join!(
             sandboxes.create(scope, new()),
             sandboxes.create(scope, new()),
@@ -97,6 +97,11 @@ fn a_quota_of_sandboxes_holds_at_once_and_is_given_back() {
         };
         let forked = sandboxes.fork(scope, kept, copies(2)).await.unwrap_err();
         assert!(exceeded(&forked), "{forked}");
+        // The other one expires within an hour.
+        assert!(
+            matches!(forked, Error::Quota { ends_in: Some(left), .. } if left.as_secs() < 3600),
+            "{forked}"
+        );
         let last = sandboxes.get(scope, kept).unwrap();
         while sandboxes.count(scope) > 1 {
             tokio::task::yield_now().await;

@@ -348,7 +348,18 @@ impl From<SandboxError> for ApiError {
             SandboxErrorKind::RuntimeUnavailable => Reason::RuntimeUnavailable,
             SandboxErrorKind::Internal => Reason::Internal,
         };
-        Self::new(reason, error.to_string(), error.hint())
+        let refused = Self::new(reason, error.to_string(), error.hint());
+        let SandboxError::Quota {
+            ends_in: Some(left), ..
+        } = error
+        else {
+            return refused;
+        };
+        Self {
+            // Not before it has expired.
+            retry: Retry::Later(left.as_secs() + 1),
+            ..refused
+        }
     }
 }
 

@@ -388,6 +388,11 @@ fn sandboxes_at_a_time_have_a_quota() {
             "{line}: {refused:?}"
         );
     }
+    // Both expire within an hour, at which a client may try again.
+    let head = limited.ask("POST /v1/sandboxes", &json!({})).head.to_lowercase();
+    let (_, after) = head.split_once("retry-after: ").unwrap();
+    let after: u64 = after.lines().next().unwrap().trim().parse().unwrap();
+    assert!((1..=3601).contains(&after), "{head}");
     assert_eq!(limited.usage()["sandboxes"], 2);
     assert!(shown(&world, &[]).contains("now: 2 of 2 sandboxes"));
     let listed = world.dir.run(["keys", "ls"]);
