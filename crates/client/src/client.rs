@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
@@ -39,6 +40,9 @@ pub enum Error {
     /// The connection broke, or the answer makes no sense.
     #[error("the connection to the server broke: {0}")]
     Broken(String),
+    /// The server ended before its answer was whole.
+    #[error("the server has ended, and its sandboxes with it, before the answer was complete")]
+    ServerEnded,
     /// A file or stream of the caller takes no more, or could not be opened.
     #[error("cannot write output: {0}")]
     Output(#[source] io::Error),
@@ -77,6 +81,10 @@ impl Error {
             Self::Connect { .. } => "start it with `ringfence serve`",
             Self::Broken(_) => {
                 "the server may have ended; what you asked for may have been done all the same"
+            }
+            Self::ServerEnded => {
+                "programs in its sandboxes were killed, so what you asked for may be done in part; start `ringfence serve`, \
+                 and try again"
             }
             Self::Output(error) => output_hint(error.kind()),
             Self::Source { .. } | Self::Destination { .. } => "check the path",
@@ -142,6 +150,8 @@ pub struct Response {
     body: Incoming,
     /// Headers after the body.
     trailers: HeaderMap,
+    /// Socket of the server.
+    socket: PathBuf,
     /// Drives the connection, which ends with the answer.
     _connection: JoinSet<()>,
 }
@@ -196,11 +206,15 @@ impl Client {
         let request = request
             .body(body.boxed())
             .map_err(|error| Error::Broken(error.to_string()))?;
-        let answer = sender.send_request(request).await.map_err(broken)?;
+        let answer = match sender.send_request(request).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(broke(&self.socket, &error).await),
+        };
         let status = answer.status();
         let response = Response {
             body: answer.into_body(),
             trailers: HeaderMap::new(),
+            socket: self.socket.clone(),
             _connection: driving,
         };
         match status.is_success() {
@@ -293,6 +307,19 @@ impl hyper::body::Body for Pieces {
     }
 }
 
+/// Returns the error of a connection that broke: mostly its server has ended. One that is killed closes its connections before its
+/// socket.
+async fn broke(socket: &Path, error: &hyper::Error) -> Error {
+    const PAUSES: [u64; 3] = [0, 100, 400];
+    for pause in PAUSES {
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        if UnixStream::connect(socket).await.is_err() {
+            return Error::ServerEnded;
+        }
+    }
+    Error::Broken(error.to_string())
+}
+
 impl Response {
     /// Returns the next piece of the body; `None` at its end.
     ///
@@ -306,7 +333,7 @@ impl Response {
                     Ok(bytes) => return Ok(Some(bytes)),
                     Err(frame) => self.trailers = frame.into_trailers().unwrap_or_default(),
                 },
-                Some(Err(error)) => return Err(Error::Broken(error.to_string())),
+                Some(Err(error)) => return Err(broke(&self.socket, &error).await),
             }
         }
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::run::lives;
 use super::{BEARER, CONFIG, KEY, Surface, reply, world};
-use crate::support::eventually;
+use crate::support::{eventually, start};
 use crate::world::World;
 
 /// Starts a server that waits so long for what is under way when it is told to end.
@@ -179,7 +179,22 @@ fn calls_under_way_are_told_that_the_server_stops() {
         answers.push(surface.send("POST /v1/run", headers, &program.to_string()));
         eventually("the program runs", || lives(&mark));
     }
+    world.dir.run(["sandbox", "create", "--name", "left"]).ok();
+    let line = "echo begun; sleep 1000";
+    let mut left = start(
+        &mut world
+            .dir
+            .command(["sandbox", "exec", "left", "--", "bash", "-c", line]),
+    );
+    left.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
     assert_eq!(world.stop_engine("TERM"), Some(0));
+    let left = left.wait_with_output().unwrap();
+    let told = String::from_utf8(left.stderr).unwrap();
+    assert_eq!(left.status.code(), Some(125), "{told}");
+    assert!(
+        told.starts_with("error: the server has ended, and its sandboxes with it"),
+        "{told}"
+    );
 
     let events = reply(&mut *answers.pop().unwrap());
     let (_, last) = events.body.rsplit_once("event: ").unwrap();
