@@ -20,6 +20,10 @@ const IMPORT = new RegExp(
     + String.raw`\bfrom\s*)?(?<specifier>'[^'\\\n]*'|"[^"\\\n]*")[ \t]*(?:;|(?=\n|\r|$|\/\/|\/\*))`, 'yu');
 const IMPORTED = new RegExp(String.raw`^(?<name>${NAME})(?:\s+as\s+(?<own>${NAME}))?$`, 'u');
 const MAX_IMPORTS = 100;
+// A word that may begin a dynamic import.
+const DYNAMIC_IMPORT = /(?<![\p{ID_Continue}$\u200c\u200d#])import(?=\s*(?:\(|\/[*/]))/gu;
+// In place of a dynamic import, and nowhere else, it keeps code from being compiled: it may name a property, and stand in a text.
+const PROBE = 'extends';
 // With this script on the stack, SIGINT ends code that is in a loop.
 const run = new vm.Script(`globalThis[Symbol.for('ringfence.run')]()`);
 
@@ -127,6 +131,38 @@ function withoutImport(code, thrown) {
         ? withDynamicImport(code, thrown) : undefined;
 }
 
+// Imports a module for code whose own `import()` the inspector leaves without a loader.
+function importDynamically(specifier, options) {
+    return import(specifier, options);
+}
+
+// Returns `true` if the engine compiles code, as the body of a function in which `await` works. Runs nothing.
+function compiles(code) {
+    try {
+        return new vm.Script(`(async () => {\n${code}\n})`) !== undefined;
+    } catch {
+        return false;
+    }
+}
+
+// Returns code whose dynamic imports, of which the engine decides what is one, call our function, on the same lines.
+function withImportFunction(code) {
+    const words = [...code.matchAll(DYNAMIC_IMPORT)].slice(0, MAX_IMPORTS);
+    if (words.length === 0 || !compiles(code)) {
+        return code;
+    }
+    let rest = 0;
+    let rewritten = '';
+    for (const { 0: word, index } of words) {
+        const after = index + word.length;
+        if (!compiles(code.slice(0, index) + PROBE + code.slice(after))) {
+            rewritten += `${code.slice(rest, index)}globalThis[Symbol.for('ringfence.dynamicImport')]`;
+            rest = after;
+        }
+    }
+    return rewritten + code.slice(rest);
+}
+
 // Returns JavaScript, on the same lines where the types can be blanked out.
 function withoutTypes(code) {
     const strip = nodeModule.stripTypeScriptTypes;
@@ -158,21 +194,17 @@ function evaluateTyped(number, code) {
 
 function evaluate(number, code) {
     expose('import', importModule);
+    expose('dynamicImport', importDynamically);
     let imports = 0;
     return new Promise((resolve) => {
         interrupt = () => resolve({ status: 130 });
-        const parameters = {
-            expression: `${code}\n//# sourceURL=cell-${number}.js`,
-            replMode: true,
-            awaitPromise: true,
-        };
-        const post = () => session.post('Runtime.evaluate', parameters, (error, evaluated) => {
+        const parameters = { replMode: true, awaitPromise: true };
+        const evaluateCode = () => session.post('Runtime.evaluate', parameters, (error, evaluated) => {
             // The inspector swallows what its callback throws, as code of the value's class may.
             try {
                 const rewritten = error || imports++ >= MAX_IMPORTS ? undefined : withoutImport(code, evaluated.exceptionDetails);
                 if (rewritten !== undefined) {
                     code = rewritten;
-                    parameters.expression = `${code}\n//# sourceURL=cell-${number}.js`;
                     post();
                     return;
                 }
@@ -181,6 +213,10 @@ function evaluate(number, code) {
                 resolve(failed('Uncaught exception while the value was shown'));
             }
         });
+        const post = () => {
+            parameters.expression = `${withImportFunction(code)}\n//# sourceURL=cell-${number}.js`;
+            evaluateCode();
+        };
         expose('run', post);
         try {
             run.runInThisContext({ breakOnSigint: true });

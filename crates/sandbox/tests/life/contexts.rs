@@ -264,6 +264,25 @@ fn javascript_imports_modules() {
             assert!(printed.contains(error), "{code}: {printed}");
         }
         assert_eq!(node("n").await.0.value.as_deref(), Some("1"));
+        for (code, value) in [
+            ("(await import('node:path')).sep", Some("'/'")),
+            (
+                "import 'os'; const load = (name) => import /* later */ (name)",
+                None,
+            ),
+            (
+                "`import(1) ${(await load('path')).sep}` + /import(2)/",
+                Some("'import(1) //import(2)/'"),
+            ),
+            ("class A { import(a) { return a } }; new A().import(5)", Some("5")),
+        ] {
+            let (executed, printed) = node(code).await;
+            assert_eq!(
+                (executed.value.as_deref(), printed.as_str()),
+                (value, ""),
+                "{code}"
+            );
+        }
     });
 }
 
