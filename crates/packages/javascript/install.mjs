@@ -15,6 +15,8 @@ const AUTHORITIES = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/c
 const NAMES = '.packages';
 // npm's list of the packages that it has installed.
 const LOCK = '.package-lock.json';
+// The directory of the programs that packages bring.
+const PROGRAMS = '.bin';
 const BLOCK = 512;
 
 // Returns the program of npm: that of this Node.js, else that of a distribution.
@@ -54,11 +56,38 @@ function install(directory, registry, trusted, requirements) {
     }
 }
 
-// Makes the directories by which the names and versions of the packages are known.
-function nameAll(modules) {
+// Returns npm's list of what it has installed, and removes it.
+function takeList(modules) {
     const lock = path.join(modules, LOCK);
     const installed = JSON.parse(fs.readFileSync(lock, 'utf8')).packages;
     fs.unlinkSync(lock);
+    return installed;
+}
+
+const quoted = (word) => `'${word.replaceAll("'", "'\\''")}'`;
+
+// Makes a script for each program that a package brings, where npm has links: the reader refuses those.
+function makePrograms(modules, seen, installed) {
+    const directory = path.join(modules, PROGRAMS);
+    for (const [place, { bin }] of Object.entries(installed)) {
+        const own = place.slice('node_modules/'.length);
+        // Those of packages inside another are that one's alone.
+        for (const [name, file] of own.includes('node_modules/') ? [] : Object.entries(bin ?? {})) {
+            const program = path.join(modules, own, file);
+            if (!fs.existsSync(program)) {
+                continue;
+            }
+            const isScript = /^#!.*\bnode\b/.test(fs.readFileSync(program, 'latin1').slice(0, 256));
+            const command = [...(isScript ? [process.execPath] : []), path.join(seen, own, file)].map(quoted).join(' ');
+            fs.chmodSync(program, 0o755);
+            fs.mkdirSync(directory, { recursive: true });
+            fs.writeFileSync(path.join(directory, path.basename(name)), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+        }
+    }
+}
+
+// Makes the directories by which the names and versions of the packages are known.
+function nameAll(modules, installed) {
     for (const [place, { version, name: real, inBundle }] of Object.entries(installed)) {
         // What a package brings inside of it may have any name.
         if (inBundle) {
@@ -135,14 +164,16 @@ function writeTree(root, below) {
     }
 }
 
-function main(registry, trusted, _place, ...requirements) {
+function main(registry, trusted, seen, ...requirements) {
     if (globalThis.Deno) {
         process.exit(NOT_NODE);
     }
     const directory = '/tmp/packages';
     install(directory, registry, trusted, requirements);
     const modules = path.join(directory, 'node_modules');
-    nameAll(modules);
+    const installed = takeList(modules);
+    makePrograms(modules, seen, installed);
+    nameAll(modules, installed);
     writeTree(modules, '');
     write(Buffer.alloc(2 * BLOCK));
 }

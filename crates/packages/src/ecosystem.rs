@@ -100,7 +100,7 @@ const NPM: Facts = Facts {
     interpreter: "Node.js",
     place: NODE_MODULES,
     search_path: None,
-    layout: "npm 1",
+    layout: "npm 2",
     public_url: "https://registry.npmjs.org",
     public_files: None,
     program: ("install.mjs", include_str!("../javascript/install.mjs")),

@@ -11,7 +11,7 @@ use ringfence_jail::protocol::{
     TemplateFile,
 };
 use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface, Users};
-use ringfence_policy::{Access, Account, Image, Limits, Mount};
+use ringfence_policy::{Access, Account, Image, Limits, Mount, NODE_MODULES, PACKAGES};
 
 use super::extra::{Extra, Root, Tree, WORKSPACE};
 use super::user::{MAPS_ANY_ID, NOBODY, effective_uid};
@@ -70,6 +70,20 @@ pub(super) const PROXY_PORT: u16 = ringfence_jail::init::frames::PROXY_PORTS.sta
 
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 sandbox\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n";
+
+/// Directories of packages, with the one in each that has the programs that packages bring.
+const PROGRAMS_OF_PACKAGES: [(&str, &str); 2] = [(PACKAGES, "bin"), (NODE_MODULES, ".bin")];
+
+/// Adds the programs that mounted packages bring to a `PATH`, at its end: no package replaces a program of the system.
+pub(super) fn with_programs_of_packages(path: &str, mounts: &[Mount]) -> String {
+    let mut path = path.to_owned();
+    for (packages, programs) in PROGRAMS_OF_PACKAGES {
+        if mounts.iter().any(|mount| mount.guest() == Path::new(packages)) {
+            path.push_str(&format!(":{packages}/{programs}"));
+        }
+    }
+    path
+}
 
 /// Builds the root that the cells of a launcher share.
 pub(super) fn template(extra: &Extra) -> Template {
@@ -299,7 +313,7 @@ impl WritableDirs {
             false => PATH,
         };
         let fixed = [
-            ("PATH", search.to_owned()),
+            ("PATH", with_programs_of_packages(search, &extra.mounts)),
             ("LANG", "C.UTF-8".to_owned()),
             ("USER", extra.account.name().to_owned()),
             ("LOGNAME", extra.account.name().to_owned()),

@@ -111,7 +111,7 @@ impl Local {
             ..Request::new(Language::Python, "")
         };
         if request.image.is_none() {
-            self.add_python_to_path(&mut request.env);
+            self.add_python_to_path(&mut request.env, &request.mounts);
         }
         network::check(&request, fence)?;
         // A proxy that leads nowhere would be in the way from program to program.
@@ -187,14 +187,15 @@ impl Local {
     }
 
     /// Has programs find the Python that runs have by its name, as in an activated virtual environment.
-    fn add_python_to_path(&self, env: &mut Vec<(EnvName, String)>) {
+    fn add_python_to_path(&self, env: &mut Vec<(EnvName, String)>, mounts: &[Mount]) {
         let python = self.interpreter(Language::Python);
         let directory = python.as_deref().and_then(Path::parent).and_then(Path::to_str);
         let is_missing = |directory: &&str| !layout::PATH.split(':').any(|known| known == *directory);
         if let (Some(directory), Ok(name)) = (directory.filter(is_missing), "PATH".parse::<EnvName>())
             && !env.iter().any(|(known, _)| *known == name)
         {
-            env.push((name, format!("{directory}:{}", layout::PATH)));
+            let path = format!("{directory}:{}", layout::PATH);
+            env.push((name, layout::with_programs_of_packages(&path, mounts)));
         }
     }
 }

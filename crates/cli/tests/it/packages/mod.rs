@@ -21,7 +21,14 @@ const BASE: Wheel = Wheel {
     version: "1.0",
     needs: &[],
     files: &[
-        ("demo_base/__init__.py", "VALUE = 41\n"),
+        (
+            "demo_base/__init__.py",
+            "VALUE = 41\n\ndef main():\n    print('program', VALUE)\n",
+        ),
+        (
+            "demo_base-1.0.dist-info/entry_points.txt",
+            "[console_scripts]\ndemo-base = demo_base:main\n",
+        ),
         ("demo_base/data/words.txt", "words\n"),
         // A module of the standard library is not replaced.
         ("statistics.py", "raise SystemExit('shadowed')\n"),
@@ -80,6 +87,7 @@ fn packages_are_installed_once_and_kept(world: &World) {
     // Other interpreters of the program find them as well, compiled, and nobody can write them.
     let inside = "import errno, subprocess, sys, demo_base\n\
                   subprocess.run([sys.executable, '-c', 'import demo_top; print(demo_top.VALUE)'], check=True)\n\
+                  subprocess.run(['demo-base'], check=True)\n\
                   print(demo_base.__spec__.cached, open(demo_base.__spec__.cached, 'rb').read(8)[4])\n\
                   for path in demo_base.__file__, demo_base.__path__[0] + '/new':\n\
                   \x20   try: open(path, 'a')\n\
@@ -87,12 +95,12 @@ fn packages_are_installed_once_and_kept(world: &World) {
     let written = run(world, "demo-top", inside);
     let lines: Vec<&str> = written.stdout().lines().collect();
     assert_eq!(
-        (lines[0], lines[2], lines[3]),
-        ("42", "EROFS", "EROFS"),
+        (lines[0], lines[1], lines[3], lines[4]),
+        ("42", "program 41", "EROFS", "EROFS"),
         "{written:?}"
     );
     assert!(
-        lines[1].contains("__pycache__") && lines[1].ends_with(" 1"),
+        lines[2].contains("__pycache__") && lines[2].ends_with(" 1"),
         "{written:?}"
     );
 

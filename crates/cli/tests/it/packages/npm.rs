@@ -31,11 +31,19 @@ const NEWER: Package = Package {
 const MODULE: Package = Package {
     name: "@demo/module",
     version: "3.0.0",
-    manifest: r#"{"type": "module", "exports": "./main.js", "dependencies": {"demo-lib": "^1.2"}}"#,
-    members: &[(
-        "package/main.js",
-        Member::File("import library from 'demo-lib'; export const value = `module with ${library}`;"),
-    )],
+    manifest: r#"{"type": "module", "exports": "./main.js", "dependencies": {"demo-lib": "^1.2"}, "bin": {"demo-tool": "tool.js"}}"#,
+    members: &[
+        (
+            "package/main.js",
+            Member::File("import library from 'demo-lib'; export const value = `module with ${library}`;"),
+        ),
+        (
+            "package/tool.js",
+            Member::File(
+                "#!/usr/bin/env node\nimport library from 'demo-lib'; console.log(process.argv[2], library);",
+            ),
+        ),
+    ],
 };
 
 /// A package whose script says that it has run.
@@ -121,6 +129,9 @@ fn javascript_has_packages(world: &World) {
     let near = world.run([&near[..], &["-c", "require('/workspace/use.js')"]].concat());
     assert_eq!(near.ok(), "own\nEROFS\n");
 
+    let program = "require('child_process').execSync('demo-tool run', { stdio: 'inherit' })";
+    let program = world.run(["-l", "javascript", "--with", PACKAGES, "-c", program]);
+    assert_eq!(program.ok(), "run library 1\n");
     let without = world.run(["-l", "javascript", "-c", "require('demo-lib')"]);
     assert!(without.stderr.contains("`--with demo-lib`"), "{without:?}");
     let listed = ringfence(world, &["packages", "ls"]);
@@ -271,6 +282,12 @@ fn a_sandbox_has_packages_of_npm_beside_those_of_python() {
         let module = "import library from 'demo-lib'; import { value } from '@demo/module'; console.log(library, value)";
         assert_eq!(sandbox(&[&process[..], &[module]].concat()).ok(), expected);
         assert_eq!(sandbox(&["run", "lab", "-c", CODE]).ok(), "41\n");
+        // Their programs come after those of the system.
+        let programs = "demo-base; demo-tool \"it's\"; echo ${PATH##*/usr/bin:/bin:}";
+        assert_eq!(
+            sandbox(&["exec", "lab", "--", "sh", "-c", programs]).ok(),
+            "program 41\nit's library 1\n/opt/ringfence/site-packages/bin:/node_modules/.bin\n"
+        );
         let write = sandbox(&["exec", "lab", "--", "touch", "/node_modules/demo-lib/index.js"]);
         assert!(write.stderr.contains("Read-only file system"), "{write:?}");
         let left = ringfence(world, &["packages", "rm", "--all"]);

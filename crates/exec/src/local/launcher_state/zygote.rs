@@ -168,6 +168,7 @@ pub(super) struct WarmPython {
     python: Python,
     /// Directories that the interpreter imports from, joined by newlines.
     search_path: String,
+    environment: Vec<(String, String)>,
     /// Modules to import in advance, without those that failed.
     pub(super) modules: Vec<String>,
     /// Time limit for each import.
@@ -194,6 +195,10 @@ impl WarmPython {
         Self {
             python: with_packages(python, &extra.mounts),
             search_path,
+            environment: WritableDirs::Cell.environment(&Extra {
+                mounts: extra.mounts.clone(),
+                ..Extra::default()
+            }),
             modules,
             patience: settings.preload_timeout,
             log: settings.log.clone(),
@@ -207,7 +212,7 @@ impl WarmPython {
         arguments.push(self.search_path.clone());
         arguments.push(self.patience.as_duration().as_secs_f64().to_string());
         arguments.extend(self.modules.iter().cloned());
-        let mut environment = WritableDirs::Cell.environment(&Extra::default());
+        let mut environment = self.environment.clone();
         if !self.modules.is_empty() {
             // A zygote must have a single thread: others would be missing in its forks.
             environment.extend(
