@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bollard::errors::Error as Told;
+use ringfence_exec::processors::TooManyProcessors;
 use ringfence_policy::{EngineKind, Remedy, remedy};
 
 use super::endpoint::{API_VERSION, Address};
@@ -149,6 +150,9 @@ pub enum Error {
     /// The container or its supervisor is shut down.
     #[error("the container has ended")]
     Closing,
+    /// The limits have more processors than this machine.
+    #[error(transparent)]
+    Processors(#[from] TooManyProcessors),
     /// The engine rejected the request.
     #[error("cannot {doing}: {said}")]
     Said {
@@ -207,6 +211,7 @@ impl Error {
             Self::NotFound { .. } => remedy::Container::List.into(),
             Self::Files { .. } => remedy::Container::OwnState.into(),
             Self::Closing => "make another one".into(),
+            Self::Processors(_) => remedy::Run::LowerProcessors.into(),
             Self::Conflict { .. } | Self::Illegal(_) => remedy::Container::Examine.into(),
             Self::Deadline { .. } | Self::Broken { .. } => {
                 "check that the container engine runs and is not overloaded".into()

@@ -191,6 +191,7 @@ impl RunError {
                 | Error::Illegal(_)
                 | Error::Closing
                 | Error::Said { .. } => R::Failed,
+                Error::Processors(_) => R::Invalid,
             },
             Self::Bind(_)
             | Self::Trusted(_)

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ringfence_exec::owner::Owner;
+use ringfence_exec::processors;
 use ringfence_policy::Bytes;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -108,6 +109,7 @@ impl ContainerSupervisor {
     ) -> Result<(Container, Option<Attached>), Error> {
         new_container.spec.oci_runtime = self.oci_runtime(new_container.spec.oci_runtime)?;
         new_container.spec.is_filtered()?;
+        processors::check(new_container.spec.resources.cpus)?;
         new_container.spec.process_limit = self.info.process_limit();
         self.bound_volumes(&mut new_container.spec).await?;
         new_container.spec.has_places().map_err(Error::Place)?;

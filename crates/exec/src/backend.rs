@@ -85,9 +85,12 @@ impl From<&local::Error> for Error {
             E::LauncherLost => Reason::Lost,
             // They are too large.
             E::Files(error) if error.raw_os_error().is_none() => Reason::Invalid,
-            E::Trusted(_) | E::TooLong | E::Image(_) | E::NetworkOfSession | E::Program { errno: 7, .. } => {
-                Reason::Invalid
-            }
+            E::Trusted(_)
+            | E::TooLong
+            | E::Image(_)
+            | E::NetworkOfSession
+            | E::Processors(_)
+            | E::Program { errno: 7, .. } => Reason::Invalid,
             E::Program { .. } | E::WorkingDirectory { .. } => Reason::NotFound,
             E::Fence { .. }
             | E::ControlGroup(_)

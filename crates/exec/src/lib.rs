@@ -25,6 +25,7 @@ pub mod local;
 mod open_flags;
 pub mod owner;
 pub mod probe;
+pub mod processors;
 pub mod pyodide;
 pub mod runner;
 mod spec;

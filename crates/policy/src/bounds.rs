@@ -14,10 +14,10 @@ struct Bounds {
 
 const LARGEST: (Bytes, &str) = (Bytes::mib(64 << 20), "64TiB");
 
-/// A shell starts in 4 MiB. Python does not; its run then ends with the out-of-memory outcome.
+/// Python starts in 16 MiB, and so does a sandbox whose files fill half of them.
 const MEMORY: Bounds = Bounds {
     what: "memory",
-    min: (Bytes::mib(4), "4MiB"),
+    min: (Bytes::mib(16), "16MiB"),
     max: LARGEST,
 };
 
@@ -64,6 +64,17 @@ impl Bounds {
 /// The memory limit.
 pub mod memory {
     use super::{Bytes, Deserializer, MEMORY, ParseUnitError};
+
+    /// The smallest limit.
+    pub const MIN: Bytes = MEMORY.min.0;
+
+    /// Checks a size.
+    ///
+    /// # Errors
+    /// If it is outside the limit's range.
+    pub fn check(size: Bytes) -> Result<Bytes, ParseUnitError> {
+        MEMORY.check(size, &size.to_string())
+    }
 
     /// Parses a size such as `256MiB`.
     ///
@@ -118,17 +129,17 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_refused() {
-        for text in ["0", "1KiB", "4095KiB", "65537GiB", "65TiB"] {
+        for text in ["0", "1KiB", "16383KiB", "65537GiB", "65TiB"] {
             let message = memory::parse(text).unwrap_err().to_string();
             assert!(
-                message.ends_with("is out of range; it must be between 4MiB and 64TiB"),
+                message.ends_with("is out of range; it must be between 16MiB and 64TiB"),
                 "{message}"
             );
         }
         assert_eq!(DISK.parse("64KiB"), Ok(Bytes::kib(64)));
         assert_eq!(
             memory::parse("256").unwrap_err().to_string(),
-            "expected memory between 4MiB and 64TiB, found `256`, which is 256 bytes; did you mean `256m`?"
+            "expected memory between 16MiB and 64TiB, found `256`, which is 256 bytes; did you mean `256m`?"
         );
         assert!(DISK.parse("63KiB").is_err());
     }

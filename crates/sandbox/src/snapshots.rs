@@ -138,6 +138,7 @@ impl SnapshotInfo {
             cpus: cpus.unwrap_or(default.cpus),
             ..default
         }
+        .on_this_machine()
     }
 }
 

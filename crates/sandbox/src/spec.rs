@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ringfence_exec::processors;
 use ringfence_images::Lease;
 use ringfence_policy::{
     Account, Bytes, Cpus, EgressPolicy, EnvName, Image, Isolation, Limits, Network, Pids, Timeout,
@@ -156,6 +157,17 @@ pub struct SandboxLimits {
     pub pids: Pids,
     /// Size of all its files together.
     pub disk: Bytes,
+}
+
+impl SandboxLimits {
+    /// Returns these limits, which come from elsewhere, with no more processors than this machine has.
+    #[must_use]
+    pub fn on_this_machine(self) -> Self {
+        Self {
+            cpus: processors::at_most(self.cpus),
+            ..self
+        }
+    }
 }
 
 impl Default for SandboxLimits {

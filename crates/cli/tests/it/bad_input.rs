@@ -51,6 +51,7 @@ fn bad_values_are_wrong_usage(world: &World) {
             &["--memory", "99999999999999999999GiB", "-c", "1"],
             "99999999999999999999GiB",
         ),
+        (&["--memory", "15MiB", "-c", "1"], "between 16MiB and 64TiB"),
         (&["--cpus", "0", "-c", "1"], "0"),
         (&["--cpus", "NaN", "-c", "1"], "NaN"),
         (&["--pids", "0", "-c", "1"], "0"),
@@ -68,6 +69,8 @@ fn bad_values_are_wrong_usage(world: &World) {
     ] {
         misused(&world.run(args), words);
     }
+    let more = world.run(["--cpus", "1000", "-c", "1"]);
+    more.refused(125, "cpus `1000` is out of range; it must be between 0.01 and");
 }
 
 fn unusable_sources_are_refused(world: &World) {

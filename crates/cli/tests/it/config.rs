@@ -217,7 +217,7 @@ const UNUSABLE: &[(&str, &str)] = &[
     ),
     (
         "[sandbox.docker]\nmemory_limit = 256",
-        ":2: `sandbox.docker.memory_limit`: expected memory between 4MiB and 64TiB, found `256`, which is 256 bytes; did you \
+        ":2: `sandbox.docker.memory_limit`: expected memory between 16MiB and 64TiB, found `256`, which is 256 bytes; did you \
          mean `256m`?",
     ),
     ("[sandbox]\ntimeout = '5 parsecs'", ":2: `sandbox.timeout`: "),

@@ -6,7 +6,7 @@ use axum::extract::{Query, Request};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use ringfence_policy::{Bytes, Cpus};
+use ringfence_policy::{Bytes, Cpus, memory};
 use ringfence_sandbox::{SandboxId, SandboxLimits, SandboxName, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -151,15 +151,19 @@ async fn create(service: &Service, client: &Client, request: Request) -> Result<
             "a template has at most {MAX_MEMORY} MiB and {MAX_CPUS} cores"
         )));
     }
+    let of_memory = |error| Error::invalid(format!("`memoryMB`: {error}"));
+    let memory = memory::check(Bytes::mib(memory)).map_err(of_memory)?;
     let random = || SandboxId::random().map_err(|error| Error::internal(error.to_string()));
     let (id, build) = (random()?, uuid()?);
     let limits = SandboxLimits {
-        memory: Bytes::mib(memory),
+        memory,
         // Files count as memory.
-        disk: Bytes::mib(memory / 2),
+        disk: Bytes(memory.0 / 2),
         cpus: Cpus::try_from(cpus).map_err(|error| Error::invalid(format!("`cpuCount`: {error}")))?,
         ..SandboxLimits::default()
-    };
+    }
+    // Clients ask for two without being asked.
+    .on_this_machine();
     let template = Template {
         tags: tags.clone(),
         ..Template::new(client.clone(), id.clone(), name.clone(), build.clone(), limits)

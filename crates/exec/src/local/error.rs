@@ -8,6 +8,7 @@ use ringfence_policy::{Remedy, remedy};
 
 use super::session_error::Error as SessionError;
 use crate::interpreter;
+use crate::processors::TooManyProcessors;
 
 /// `EAGAIN` from `errno.h`.
 const EAGAIN: i32 = 11;
@@ -115,6 +116,9 @@ pub enum Error {
     /// A session was requested with a network.
     #[error("a session has no network")]
     NetworkOfSession,
+    /// The request has more processors than this machine.
+    #[error(transparent)]
+    Processors(#[from] TooManyProcessors),
     /// A control group could not be created or removed.
     #[error("cannot limit the run by a control group")]
     ControlGroup(#[source] ringfence_cgroup::Error),
@@ -174,6 +178,7 @@ impl Error {
             Self::NeedsNamespaces { .. } => remedy::Run::AllowNamespaces.into(),
             Self::NeedsIds => "run the server as root, or leave the fence `box` out".into(),
             Self::NoMoreRoots { .. } => "remove sandboxes that are not needed".into(),
+            Self::Processors(_) => remedy::Run::LowerProcessors.into(),
             Self::ControlGroup(_) => remedy::Run::ExamineControlGroups.into(),
             Self::LauncherGone | Self::LauncherLost => remedy::Run::Retry.into(),
             Self::NoInterpreter { .. } => "install one of them so that it is on the path".into(),

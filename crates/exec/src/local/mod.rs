@@ -58,6 +58,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::fingerprint::Fingerprint;
+use crate::processors;
 use crate::spec::OutputDirectory;
 
 pub use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
@@ -169,7 +170,7 @@ impl Local {
     ) -> Result<ExecutionResult, Error> {
         let FencedRequest { request, fence } = fenced;
         let since = Instant::now();
-        network::check(request, fence).and_then(|()| image::check(request, fence))?;
+        check(request, fence)?;
         let equipped = network::equipped(request);
         let (request, request_files) = RequestFiles::of(equipped.as_ref());
         let request = request.as_ref();
@@ -408,4 +409,11 @@ impl Drop for QueueSlot<'_> {
 pub fn check_output_directory(path: &Path, protected: &[String], trusted: &Trusted) -> io::Result<()> {
     destination::check_name(path, protected)?;
     Destination::open(path, Spared { protected, trusted }).map(drop)
+}
+
+/// Rejects a request that cannot be met.
+fn check(request: &Request, fence: Fence) -> Result<(), Error> {
+    network::check(request, fence)?;
+    image::check(request, fence)?;
+    Ok(processors::check(request.limits.cpus)?)
 }

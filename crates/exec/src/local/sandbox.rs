@@ -25,6 +25,7 @@ use super::notice;
 use super::result::{enforced, isolation};
 use super::settings::Fence;
 use crate::filter::{BOX, BOX_NETWORK};
+use crate::processors;
 
 /// Maximum length of an init's last words, in bytes.
 const MAX_REPORT: u64 = 1024;
@@ -114,6 +115,7 @@ impl Local {
             self.add_python_to_path(&mut request.env, &request.mounts);
         }
         network::check(&request, fence)?;
+        processors::check(request.limits.cpus)?;
         // A proxy that leads nowhere would be in the way from program to program.
         let (equipped, proxy_variables) = match request.network == Network::loopback() {
             true => (Cow::Borrowed(&request), network::variables(&request)),

@@ -10,6 +10,7 @@ pub enum Run {
     RaiseConcurrency,
     AllowProcesses,
     RaiseDisk,
+    LowerProcessors,
     /// A Python that can be used.
     NamePython,
     /// A Python that only the `PATH` leads to, where programs may write.
@@ -59,6 +60,7 @@ impl Run {
             Self::RaiseDisk => {
                 "delete what is not needed, or raise `sandbox.disk` (`codeExecution.maxDisk` for `sandbox_exec`)"
             }
+            Self::LowerProcessors => "ask for fewer (`--cpus`, `sandbox.cpus`)",
             Self::NamePython => {
                 "name a python3, or the directory of a virtual environment, with `--python` or `sandbox.python`; \
                  `ringfence doctor` shows which interpreters were found"
@@ -128,6 +130,7 @@ impl Run {
             Self::SplitCode => "split the code up",
             Self::AllowProcesses
             | Self::RaiseDisk
+            | Self::LowerProcessors
             | Self::NamePython
             | Self::TrustPython
             | Self::SeparatePython

@@ -88,25 +88,25 @@ fn later_layers_win_key_by_key() {
     let dirs = Dirs::new()
         .with(
             "system/ringfence.toml",
-            "[sandbox]\nmemory = '4m'\npids = 1\ncpus = 1\ntimeout = 1\ndisk = '1m'\n",
+            "[sandbox]\nmemory = '40m'\npids = 1\ncpus = 1\ntimeout = 1\ndisk = '1m'\n",
         )
         .with(
             "user/ringfence.yaml",
-            "sandbox:\n  memory: 5m\n  pids: 2\n  cpus: 2\n  timeout: 2\n",
+            "sandbox:\n  memory: 50m\n  pids: 2\n  cpus: 2\n  timeout: 2\n",
         )
         .with(
             "project/ringfence.json",
-            "{\"sandbox\": {\"memory\": \"6m\",\n \"pids\": 3,\n \"cpus\": 3}}",
+            "{\"sandbox\": {\"memory\": \"60m\",\n \"pids\": 3,\n \"cpus\": 3}}",
         );
     let environment = Environment::from([
-        ("RINGFENCE_SANDBOX_MEMORY", "7m"),
+        ("RINGFENCE_SANDBOX_MEMORY", "70m"),
         ("RINGFENCE_SANDBOX_PIDS", "4"),
     ]);
     let loaded = dirs.load(&environment, None).unwrap();
     let at = |file: &str| dirs.path(file).display().to_string();
     assert_eq!(
         value(&loaded, "sandbox.memory"),
-        (json!("7MiB"), "environment RINGFENCE_SANDBOX_MEMORY".to_owned())
+        (json!("70MiB"), "environment RINGFENCE_SANDBOX_MEMORY".to_owned())
     );
     assert_eq!(
         value(&loaded, "sandbox.pids"),
@@ -177,7 +177,7 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ("[sandbox]\ntimeout = -5", "out of range"),
         (
             "[sandbox]\nmemory = 0",
-            "`sandbox.memory`: memory `0` is out of range; it must be between 4MiB and",
+            "`sandbox.memory`: memory `0` is out of range; it must be between 16MiB and",
         ),
         (
             "[sandbox]\ndisk = '1KiB'",

@@ -164,7 +164,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[codeExecution]\nmaxMemory = 256",
-        ":2: `codeExecution.maxMemory`: expected memory between 4MiB and 64TiB, found `256`, which is 256 bytes; did you mean `256m`?",
+        ":2: `codeExecution.maxMemory`: expected memory between 16MiB and 64TiB, found `256`, which is 256 bytes; did you mean `256m`?",
     ),
     (
         "[templates.mine]\nmemory_limit = '256'",

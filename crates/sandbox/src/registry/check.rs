@@ -1,6 +1,7 @@
 //! Requests of sandboxes, checked before anything is made.
 
-use ringfence_policy::{Bytes, EgressPolicy};
+use ringfence_exec::processors;
+use ringfence_policy::{Bytes, EgressPolicy, memory};
 
 use crate::error::Error;
 use crate::snapshots::SnapshotInfo;
@@ -13,8 +14,8 @@ const MAX_METADATA: Bytes = Bytes::kib(16);
 const MAX_ENV: Bytes = Bytes::kib(128);
 /// Most hosts of a sandbox, with which each of its connections is compared.
 const MAX_HOSTS: usize = 1000;
-/// Memory that must be left to programs when all files are full.
-const LEAST_MEMORY: Bytes = Bytes::mib(16);
+/// Memory that must be left to programs when all files are full. Half of the least memory: files have half of it by default.
+const MEMORY_BESIDE_FILES: Bytes = Bytes(memory::MIN.0 / 2);
 
 /// Refuses a request that cannot be met.
 pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
@@ -61,17 +62,13 @@ pub(super) fn check(new: &NewSandbox) -> Result<(), Error> {
             limits.pids.get()
         )));
     }
-    if limits.memory < LEAST_MEMORY {
-        return Err(Error::Invalid(format!(
-            "a sandbox needs `memory` of at least {LEAST_MEMORY}, and not {}: a number without a unit counts bytes",
-            limits.memory
-        )));
-    }
-    if limits.disk.0.saturating_add(LEAST_MEMORY.0) <= limits.memory.0 {
+    memory::check(limits.memory).map_err(|error| Error::Invalid(error.to_string()))?;
+    processors::check(limits.cpus).map_err(|error| Error::Invalid(error.to_string()))?;
+    if limits.disk.0.saturating_add(MEMORY_BESIDE_FILES.0) <= limits.memory.0 {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "the files of a sandbox lie in its memory: `disk` ({}) must be at least {LEAST_MEMORY} smaller than `memory` ({})",
+        "the files of a sandbox lie in its memory: `disk` ({}) must be at least {MEMORY_BESIDE_FILES} smaller than `memory` ({})",
         limits.disk, limits.memory
     )))
 }

@@ -280,9 +280,17 @@ fn names_are_unique_and_users_have_their_own() {
         .refused(125, "a sandbox named `lab` already exists");
     lab.sandbox(&["create", "--memory", "64MiB", "--disk", "256MiB"])
         .refused(2, "`disk` (256MiB)");
-    lab.sandbox(&["create", "--memory", "64MiB", "--name", "small"])
+    // The least memory has room for files and programs.
+    lab.sandbox(&["create", "--memory", "16MiB", "--name", "small"])
         .ok();
+    let fill = "head -c 7M /dev/zero > full && ls";
+    let filled = lab.sandbox(&["exec", "small", "--", "bash", "-c", fill]);
+    assert_eq!(filled.ok(), "full\n");
     lab.sandbox(&["rm", "small"]).ok();
+    let less = lab.sandbox(&["create", "--memory", "15MiB"]);
+    assert!(less.stderr.contains("between 16MiB and 64TiB"), "{less:?}");
+    lab.sandbox(&["create", "--cpus", "1000"])
+        .refused(2, "cpus `1000` is out of range; it must be between 0.01 and");
     lab.sandbox(&["create", "--user", "ann", "--name", "lab"]).ok();
     for args in [
         &["exec", "--user", "bob", "lab", "--", "true"][..],
