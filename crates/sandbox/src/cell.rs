@@ -70,6 +70,7 @@ impl ConnectedCell {
             peak_memory_bytes: usage.peak_memory_bytes,
             cpu_seconds: usage.cpu_seconds,
             pids: usage.pids,
+            disk_bytes: usage.disk_bytes,
         }
     }
 

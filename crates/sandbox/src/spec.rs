@@ -307,6 +307,9 @@ pub struct Resources {
     pub cpu_seconds: Option<f64>,
     /// Number of processes and threads.
     pub pids: Option<u64>,
+    /// Bytes of all files together, in whole pages.
+    #[serde(default)]
+    pub disk_bytes: Option<u64>,
 }
 
 impl Resources {
@@ -333,9 +336,10 @@ impl Resources {
             self.pids.map(|count| count.to_string()),
             self.pids_limit.map(|limit| limit.to_string()),
         );
-        let disk = match self.disk_limit {
-            0 => String::new(),
-            limit => format!("  files at most {} MiB", mib(limit)),
+        let disk = match (self.disk_bytes, self.disk_limit) {
+            (_, 0) => String::new(),
+            (Some(used), limit) => format!("  files {} of {} MiB", mib(used), mib(limit)),
+            (None, limit) => format!("  files at most {} MiB", mib(limit)),
         };
         format!("memory {memory}  processor {cpu}{cores}  processes {pids}{disk}")
     }
@@ -363,5 +367,10 @@ mod tests {
         let expected =
             "memory 1 of 512 MiB  processor ? at 1.5 cores  processes 2 of 64  files at most 256 MiB";
         assert_eq!(limited.to_line(), expected);
+        let measured = Resources {
+            disk_bytes: Some(3 << 20),
+            ..limited
+        };
+        assert!(measured.to_line().ends_with("  files 3 of 256 MiB"));
     }
 }

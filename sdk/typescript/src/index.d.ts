@@ -190,7 +190,7 @@ export interface SandboxInfo {
   createdAt: string;
   expiresAt: string;
   metadata: Record<string, string>;
-  resources: Record<string, number | null>;
+  resources: Resources;
   allowedHosts: string[];
   ports: boolean;
   isolation: Record<string, unknown> | null;
@@ -200,6 +200,20 @@ export interface SandboxInfo {
   packages?: string[];
   /** Remarks about layers, limits and packages that it lacks. Absent without any. */
   warnings?: string[];
+}
+
+/** Limits and usage of a sandbox. A limit that does not hold, and a figure that nobody measures, is `null`. */
+export interface Resources {
+  memoryLimit: number | null;
+  cpuLimit: number | null;
+  pidsLimit: number | null;
+  diskLimit: number;
+  memoryBytes: number | null;
+  peakMemoryBytes: number | null;
+  cpuSeconds: number | null;
+  pids: number | null;
+  /** Bytes of all files together, in whole pages; `null` in a container. */
+  diskBytes: number | null;
 }
 
 export interface EntryInfo {

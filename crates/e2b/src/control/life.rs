@@ -168,7 +168,7 @@ pub(super) fn metrics(
         "memUsed": memory,
         "memTotal": limit,
         "memCache": 0,
-        "diskUsed": 0,
+        "diskUsed": resources.disk_bytes.unwrap_or_default(),
         "diskTotal": resources.disk_limit,
         "timestamp": rfc3339(now),
         "timestampUnix": since,

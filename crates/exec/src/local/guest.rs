@@ -143,6 +143,14 @@ impl Output {
         matches!(self, Self::Handle(handle) if output_files::is_empty_tmpfs(handle))
     }
 
+    /// Returns the used bytes of the cell's file system, which has all writable directories.
+    pub(super) fn used_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Handle(handle) => output_files::used_bytes(handle),
+            Self::Directory(_) => None,
+        }
+    }
+
     /// Removes the directory with its contents, on a blocking thread because that may take long.
     async fn remove(self) {
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;

@@ -75,6 +75,15 @@ pub fn is_empty_tmpfs(directory: &OwnedFd) -> bool {
     is_empty && rustix::fs::fstatfs(directory).is_ok_and(|found| found.f_type == TMPFS)
 }
 
+/// Returns the used bytes of the file system that a directory is in.
+pub(super) fn used_bytes(directory: &OwnedFd) -> Option<u64> {
+    let found = rustix::fs::fstatvfs(directory).ok()?;
+    found
+        .f_blocks
+        .checked_sub(found.f_bfree)?
+        .checked_mul(found.f_frsize)
+}
+
 /// Lists the regular files below `source` and, with a `destination`, copies them there.
 ///
 /// Links, devices, FIFOs and sockets are skipped. `limit` bounds the bytes copied, which sparse files could

@@ -87,6 +87,8 @@ pub struct SandboxUsage {
     pub memory_bytes: Option<u64>,
     /// Number of processes and threads.
     pub pids: Option<u64>,
+    /// Bytes of all its files, in whole pages.
+    pub disk_bytes: Option<u64>,
     /// Number of times that the kernel killed a process for lack of memory.
     pub memory_kills: u64,
 }
@@ -301,10 +303,14 @@ impl SandboxCell {
         &self.proxy_variables
     }
 
-    /// Returns the usage of all its processes together; empty without a control group.
+    /// Returns the usage of all its processes together; that of files alone without a control group.
     pub fn usage(&self) -> SandboxUsage {
+        let disk_bytes = self.guest.output.used_bytes();
         let Some(group) = &self.guest.group else {
-            return SandboxUsage::default();
+            return SandboxUsage {
+                disk_bytes,
+                ..SandboxUsage::default()
+            };
         };
         let usage = group.usage();
         SandboxUsage {
@@ -316,6 +322,7 @@ impl SandboxCell {
                 .task_gauge()
                 .and_then(|gauge| gauge.read().ok())
                 .map(|count| count.saturating_sub(1)),
+            disk_bytes,
             memory_kills: usage.oom_kills,
         }
     }

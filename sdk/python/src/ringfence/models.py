@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Type, TypeVar, Union
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Type, TypedDict, TypeVar, Union
 
 from ._exceptions import printed
 from .errors import IncompatibleServer, RingfenceError
@@ -88,6 +88,21 @@ class ToolAnswer:
     structured: Any = None
 
 
+class Resources(TypedDict, total=False):
+    """Limits and usage of a sandbox. A limit that does not hold, and a figure that nobody measures, is `None`."""
+
+    memory_limit: Optional[int]
+    cpu_limit: Optional[float]
+    pids_limit: Optional[int]
+    disk_limit: int
+    memory_bytes: Optional[int]
+    peak_memory_bytes: Optional[int]
+    cpu_seconds: Optional[float]
+    pids: Optional[int]
+    disk_bytes: Optional[int]
+    """Bytes of all files together, in whole pages; `None` in a container."""
+
+
 @dataclass(frozen=True)
 class SandboxInfo:
     id: str
@@ -103,7 +118,7 @@ class SandboxInfo:
     image_digest: Optional[str] = None
     on_expiry: str = "kill"
     metadata: Dict[str, str] = field(default_factory=dict)
-    resources: Dict[str, Any] = field(default_factory=dict)
+    resources: Resources = field(default_factory=Resources)
     allowed_hosts: List[str] = field(default_factory=list)
     ports: bool = False
     isolation: Optional[Dict[str, Any]] = None

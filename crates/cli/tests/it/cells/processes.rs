@@ -249,6 +249,10 @@ fn logs_show_what_commands_have_printed() {
         let used = lab.json(&["stats", "--once", "lab"]);
         assert!(used["memory_bytes"].as_u64() > Some(0), "{used}");
         assert!(used["pids"].as_u64() > Some(1), "{used}");
+        lab.bash("head -c 3M /dev/zero > three").ok();
+        let filled = lab.json(&["stats", "--once", "lab"]);
+        let (before, after) = (used["disk_bytes"].as_u64(), filled["disk_bytes"].as_u64());
+        assert_eq!(after, before.map(|bytes| bytes + (3 << 20)), "{filled}");
         assert!(
             lab.sandbox(&["stats", "--once", "lab"])
                 .ok()
