@@ -450,6 +450,9 @@ pub struct SandboxFilesArgs {
     /// Levels of directories.
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = values::number::<1, { u32::MAX }>)]
     pub depth: u32,
+    /// List what comes behind this path: with `--json`, which prints at most 10,000 entries, `next` of the list before.
+    #[arg(long, value_name = "PATH")]
+    pub after: Option<String>,
 }
 
 /// `ringfence sandbox port`.

@@ -202,13 +202,15 @@ impl Sandbox {
         self.client.post(&self.path("/exec", &[]), process).await
     }
 
-    /// Lists a directory.
+    /// Lists a directory: a page, whose `next` is `after` of the next one.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub async fn list(&self, path: &str, depth: u32) -> Result<Value, Error> {
+    pub async fn list(&self, path: &str, depth: u32, after: Option<&str>) -> Result<Value, Error> {
         let depth = depth.to_string();
-        let path = self.path("/files/list", &[("path", path), ("depth", &depth)]);
+        let mut parameters = vec![("path", path), ("depth", &*depth)];
+        parameters.extend(after.map(|after| ("after", after)));
+        let path = self.path("/files/list", &parameters);
         self.client.json(Method::GET, &path, Body::Empty).await
     }
 

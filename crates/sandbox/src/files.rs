@@ -60,12 +60,27 @@ pub struct Files<'a> {
     user: Option<&'a str>,
 }
 
-/// The entries of a directory.
+/// Entries of a directory, at most 10,000 and 8 MiB.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    /// Set if nothing is missing but entries of directories that cannot be read. A list has at most 10,000 entries and 8 MiB.
+    /// Set if nothing is missing behind these but entries of directories that cannot be read.
     pub complete: bool,
+    /// Path behind which the next entries are listed; `None` if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+impl Listing {
+    /// Ends the list with what fits, to be gone on with behind its last path that is text.
+    fn cut(mut self) -> Self {
+        let last = self.entries.iter().rposition(|entry| !entry.lossy);
+        if let Some(last) = last {
+            self.entries.truncate(last + 1);
+            self.next = self.entries.last().map(|entry| entry.path.clone());
+        }
+        self
+    }
 }
 
 /// A file that is being read.
@@ -110,7 +125,7 @@ impl Sandbox {
     /// # Errors
     /// If it cannot be read.
     pub async fn list_files(&self, path: String, depth: usize) -> Result<Listing, Error> {
-        self.files_of(None).list(path, depth).await
+        self.files_of(None).list(path, depth, None).await
     }
 
     /// Opens a regular file.
@@ -166,18 +181,20 @@ impl Files<'_> {
         operating.whole().await.map(drop)
     }
 
-    /// Lists a directory; `depth` 1 is its own entries.
+    /// Lists a directory; `depth` 1 is its own entries. `after` is `next` of the list before.
     ///
     /// # Errors
-    /// If it cannot be read.
-    pub async fn list(&self, path: String, depth: usize) -> Result<Listing, Error> {
-        let mut operating = self.operate(&Operation::List { path, depth }).await?;
+    /// If it cannot be read, or `after` is not the path of an entry below it.
+    pub async fn list(&self, path: String, depth: usize, after: Option<String>) -> Result<Listing, Error> {
+        let operation = Operation::List { path, depth, after };
+        let mut operating = self.operate(&operation).await?;
         operating.end_input();
         let mut listing = Listing {
             entries: Vec::new(),
             complete: false,
+            next: None,
         };
-        let (mut lines, mut bytes) = (Vec::new(), 0);
+        let (mut lines, mut bytes, mut has_ended) = (Vec::new(), 0, false);
         while let Some(piece) = operating.next_with_deadline().await? {
             bytes += piece.len();
             lines.extend(piece);
@@ -187,14 +204,16 @@ impl Files<'_> {
             let rest = lines.split_off(end + 1);
             for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 match parse(line)? {
-                    ListLine::Entry(_) if listing.entries.len() == MAX_LISTED => return Ok(listing),
+                    ListLine::Entry(_) if listing.entries.len() == MAX_LISTED => return Ok(listing.cut()),
                     ListLine::Entry(entry) => listing.entries.push(entry),
-                    ListLine::End(ListEnd { complete, .. }) => listing.complete = complete,
+                    ListLine::End(ListEnd { complete, .. }) => {
+                        (listing.complete, has_ended) = (complete, true)
+                    }
                 }
             }
             lines = rest;
-            if bytes > MAX_LIST {
-                return Ok(listing);
+            if bytes > MAX_LIST && !has_ended {
+                return Ok(listing.cut());
             }
         }
         Ok(listing)

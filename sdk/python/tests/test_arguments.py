@@ -245,12 +245,16 @@ def test_a_sandbox_shows_itself(client: Client, server: Server) -> None:
     assert repr(AsyncSandbox(socket="/s")) == "AsyncSandbox(None, not created, server='/s')"
 
 
-def test_a_listing_that_is_too_long_says_what_to_do(sandbox: Sandbox) -> None:
+def test_a_listing_has_pages_and_what_is_too_deep_says_what_to_do(sandbox: Sandbox) -> None:
     sandbox.commands.run("mkdir d; cd d; seq 10001 | xargs touch", check=True)
-    with pytest.raises(LimitExceeded, match="more than the 10000 entries .*commands.run"):
-        sandbox.files.list("d")
-    with pytest.raises(LimitExceeded, match="ask for fewer levels"):
-        sandbox.files.list(depth=2)
+    first = sandbox.files.list_page("d")
+    assert (len(first.entries), first.complete, first.next) == (10000, False, first.entries[-1].path)
+    last = sandbox.files.list_page("d", after=first.next)
+    assert (len(last.entries), last.complete, last.next) == (1, True, None)
+    assert len(sandbox.files.list(depth=2)) == 10002
+    sandbox.commands.run("mkdir -p deep/$(seq -s / 200)", check=True)
+    with pytest.raises(LimitExceeded, match="not complete.*ask for fewer levels"):
+        sandbox.files.list("deep", depth=1000)
 
 
 def test_keys_and_addresses_that_do_not_fit(tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,8 +284,19 @@ export interface Files {
    * zeros. `maxSize` bytes come at most, 4 GiB by default.
    */
   downloadDir(path: string, to: string | URL, options?: { maxSize?: Size; includeProtected?: boolean } & Cancellable): Promise<DownloadedDir>;
-  /** Throws `LimitExceeded` if there are more entries than one answer holds. */
+  /**
+   * Lists a directory, page after page. Throws `LimitExceeded` if there are more levels than a list has, or if the server has no pages
+   * and more entries than one answer holds.
+   */
   list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
+  /**
+   * Lists a page of a directory, at most 10,000 entries. `after` is `next` of the page before. `complete`: nothing is missing behind these
+   * but entries of directories that cannot be read.
+   */
+  listPage(
+    path?: string,
+    options?: { depth?: number; after?: string },
+  ): Promise<{ entries: EntryInfo[]; complete: boolean; next?: string }>;
   stat(path: string): Promise<EntryInfo>;
   exists(path: string): Promise<boolean>;
   makeDir(path: string): Promise<void>;

@@ -180,15 +180,25 @@ class Files {
   }
 
   async list(path = "/workspace", { depth = 1 } = {}) {
-    if (!(depth >= 1)) throw unexpected("a number of levels of at least 1", "depth", depth);
-    const params = { path: absolute(path), depth };
-    const { entries = [], complete = true } = await this.#transport.json("GET", `${this.#base}/list`, { params });
-    if (!complete) {
+    const entries = [];
+    let page = { next: undefined };
+    do {
+      page = await this.listPage(path, { depth, after: page.next });
+      for (const entry of page.entries) entries.push(entry);
+    } while (page.next !== undefined);
+    if (!page.complete) {
       const hint = depth === 1 ? "list it with `commands.run`, such as `find . -maxdepth 1`, or copy it with `downloadDir`" : "ask for fewer levels";
-      const message = `the listing of ${path} has more than the ${entries.length} entries that one answer holds`;
+      const message = `the listing of ${path} is not complete with its ${entries.length} entries`;
       throw new LimitExceeded("limit_exceeded", message, hint);
     }
-    return entries.map(entryInfo);
+    return entries;
+  }
+
+  async listPage(path = "/workspace", { depth = 1, after } = {}) {
+    if (!(depth >= 1)) throw unexpected("a number of levels of at least 1", "depth", depth);
+    const params = { path: absolute(path), depth, after };
+    const { entries = [], complete = true, next } = await this.#transport.json("GET", `${this.#base}/list`, { params });
+    return { entries: entries.map(entryInfo), complete, next };
   }
 
   async stat(path) {

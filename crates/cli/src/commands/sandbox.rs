@@ -477,26 +477,30 @@ fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, Language), 
 
 async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let sandbox = sandbox_only(&args.name, "`files`", &args.options, context).await?;
-    let listed = sandbox
-        .list(&absolute(&args.path), args.depth)
-        .await
-        .map_err(failure)?;
-    if args.options.json {
-        return print_json(&listed, context);
+    let (path, mut after) = (absolute(&args.path), args.after.clone());
+    loop {
+        let listing = sandbox.list(&path, args.depth, after.as_deref());
+        let page = listing.await.map_err(failure)?;
+        if args.options.json {
+            return print_json(&page, context);
+        }
+        for entry in page["entries"].as_array().into_iter().flatten() {
+            let mark = match text(entry, "type") {
+                "directory" => "/",
+                "symlink" => "@",
+                _ => "",
+            };
+            let line = format!("{:>12}  {}{mark}\n", entry["size"], visible(text(entry, "path")));
+            context.ui.out(line)?;
+        }
+        after = page["next"].as_str().map(str::to_owned);
+        if after.is_none() {
+            if page["complete"] == false {
+                context.ui.warn("the list is not complete");
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
     }
-    for entry in listed["entries"].as_array().into_iter().flatten() {
-        let mark = match text(entry, "type") {
-            "directory" => "/",
-            "symlink" => "@",
-            _ => "",
-        };
-        let line = format!("{:>12}  {}{mark}\n", entry["size"], visible(text(entry, "path")));
-        context.ui.out(line)?;
-    }
-    if listed["complete"] == false {
-        context.ui.warn("the list is not complete");
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Sets the time until a sandbox expires, and prints when that is.

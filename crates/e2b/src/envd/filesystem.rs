@@ -84,7 +84,7 @@ fn is(error: &SandboxError, kind: FileErrorKind) -> bool {
 }
 
 async fn list(opened: &Opened, files: Files<'_>, path: String, depth: usize) -> Result<Value, RpcError> {
-    let listing = files.list(path, depth).await?;
+    let listing = files.list(path, depth, None).await?;
     let mut entries: Vec<&Entry> = listing.entries.iter().collect();
     entries.sort_by(|one, other| one.path.split('/').cmp(other.path.split('/')));
     let (mut infos, mut links) = (Vec::new(), 0);

@@ -44,7 +44,6 @@ pub use collect::collect;
 pub(super) use directory::FileOwner;
 pub use entry::{Copied, Entry, EntryType, FileIdentity, ListEnd, ListLine, MadeDirectory, Written};
 pub use error::{FileError, FileErrorKind};
-pub use list::MAX_LISTED;
 pub use operation::Operation;
 pub(crate) use operation::{packs_root, stages};
 pub use place::place;

@@ -88,6 +88,7 @@ fn the_kernel_decides_with_the_rights_of_the_user() {
         Operation::List {
             path: path("locked"),
             depth: 1,
+            after: None,
         },
         Operation::Archive { path: path("locked") },
         Operation::MakeDirectory {
@@ -134,6 +135,7 @@ fn unreadable_entries_are_listed_and_reported() {
             &Operation::List {
                 path: path.clone(),
                 depth: 9,
+                after: None,
             },
             b"",
         );

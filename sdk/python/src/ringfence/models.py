@@ -130,6 +130,17 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True)
+class EntryPage:
+    """Entries of a directory."""
+
+    entries: List[EntryInfo]
+    complete: bool = True
+    """Nothing is missing behind these but entries of directories that cannot be read."""
+    next: Optional[str] = None
+    """`after` of the next page; `None` at the end."""
+
+
+@dataclass(frozen=True)
 class SandboxPage:
     """Sandboxes, the oldest first."""
 

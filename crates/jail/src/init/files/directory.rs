@@ -1,5 +1,6 @@
 //! Handles to directories, in which names are looked up without following links.
 
+use std::collections::BinaryHeap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io;
@@ -138,6 +139,31 @@ impl Directory {
         names.truncate(most);
         names.sort_unstable();
         Ok((names, complete))
+    }
+
+    /// Returns the first `most` names in a directory opened for reading that come behind `after`, sorted, and `true` if there are no
+    /// more than these. Holds no others.
+    pub(super) fn names_after(
+        &self,
+        after: Option<&OsStr>,
+        most: usize,
+    ) -> io::Result<(Vec<OsString>, bool)> {
+        let (mut first, mut complete) = (BinaryHeap::new(), true);
+        self.each_name(|name| {
+            if after.is_some_and(|after| name <= after) {
+                return Ok(());
+            }
+            if first.len() < most {
+                first.push(name.to_owned());
+                return Ok(());
+            }
+            complete = false;
+            if let Some(mut last) = first.peek_mut().filter(|last| name < last.as_os_str()) {
+                *last = name.to_owned();
+            }
+            Ok(())
+        })?;
+        Ok((first.into_sorted_vec(), complete))
     }
 
     /// Calls a function with the names in a directory opened for reading, some at a time.

@@ -31,7 +31,7 @@ pub struct Entry {
     /// Set if `path` or `target` is not UTF-8, so that its text here names no file.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub lossy: bool,
-    /// Set for a directory whose entries were requested, but may not be read.
+    /// Set for a directory whose entries were requested, but may not be read, or are too deep.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub unreadable: bool,
     /// `None` where the file system does not know when files were created.

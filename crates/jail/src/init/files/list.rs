@@ -1,8 +1,8 @@
 //! Lists directories.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Component, Path};
 
 use serde::Serialize;
 
@@ -12,8 +12,9 @@ use super::error::{At, FileError};
 use super::resolve::metadata;
 use super::{MAX_PATH, MAX_TREE_DEPTH};
 
-/// Maximum number of entries of a list, and of names that are held for it.
-pub const MAX_LISTED: usize = 100_000;
+/// Names that are held at a time. A directory holds half of what those above it leave, and at least some.
+const MAX_HELD: usize = 20_000;
+const MIN_HELD: usize = 64;
 
 /// Returns the description of a file; a link is not followed.
 pub(super) fn stat(path: &Path) -> Result<Entry, FileError> {
@@ -29,34 +30,58 @@ pub(super) fn line(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fi
     written.and_then(|()| out.write_all(b"\n")).at(Path::new(""))
 }
 
-/// Writes the entries of a directory, with those of directories in it down to a depth, where 1 is its own.
-pub(super) fn list(path: &Path, depth: usize, out: &mut dyn Write) -> Result<(), FileError> {
+/// Writes the entries of a directory, with those of directories in it down to a depth, where 1 is its own: all, or those that come
+/// after `after`, the path of an entry. Directories may have any number of entries.
+pub(super) fn list(
+    path: &Path,
+    depth: usize,
+    after: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), FileError> {
+    let after: Vec<&OsStr> = match after {
+        Some(after) => entry_below(after, path)?.iter().collect(),
+        None => Vec::new(),
+    };
     let root = Directory::open_readable(path).at(path)?;
     let mut listing = Listing {
         out,
-        left: MAX_LISTED,
+        room: MAX_HELD,
         end: ListEnd {
             complete: true,
             entries: 0,
         },
     };
-    let names = listing.names(&root).at(path)?;
-    listing.entries(
-        &root,
-        &names,
-        &Below {
-            path,
-            depth,
-            level: 1,
-        },
-    )?;
+    let below = Below {
+        path,
+        depth,
+        level: 1,
+    };
+    listing.resume(&root, &below, &after)?;
+    let names = listing.names(&root, after.first().copied()).at(path)?;
+    listing.entries(&root, &below, names)?;
     line(listing.out, &listing.end)
+}
+
+/// Returns the path of an entry relative to the directory that is listed.
+fn entry_below<'a>(entry: &'a Path, directory: &Path) -> Result<&'a Path, FileError> {
+    let below = entry.strip_prefix(directory).ok();
+    let is_name = |part| matches!(part, Component::Normal(_));
+    below
+        .filter(|below| below.file_name().is_some() && below.components().all(is_name))
+        .ok_or_else(|| {
+            let message = format!(
+                "expected `after` to be the path of an entry below {}, found {}",
+                directory.display(),
+                entry.display()
+            );
+            FileError::invalid(message)
+        })
 }
 
 struct Listing<'a> {
     out: &'a mut dyn Write,
-    /// Remaining budget of names. Counted when they are read, since names of many levels are held at once.
-    left: usize,
+    /// Number of names that may be held besides.
+    room: usize,
     end: ListEnd,
 }
 
@@ -69,27 +94,87 @@ struct Below<'a> {
     level: usize,
 }
 
+impl<'a> Below<'a> {
+    /// Returns the directory at `path` in this one.
+    fn inner(&self, path: &'a Path) -> Self {
+        Self {
+            path,
+            depth: self.depth - 1,
+            level: self.level + 1,
+        }
+    }
+
+    fn has_inner(&self) -> bool {
+        self.depth > 1 && self.level < MAX_TREE_DEPTH
+    }
+}
+
+/// Names in a directory, sorted.
+struct Names {
+    names: Vec<OsString>,
+    /// Set if there are others behind them.
+    more: bool,
+}
+
 impl Listing<'_> {
-    fn names(&mut self, directory: &Directory) -> io::Result<Vec<std::ffi::OsString>> {
-        let (names, complete) = directory.names(self.left)?;
-        self.left -= names.len();
-        self.end.complete &= complete;
-        Ok(names)
+    /// Reads the names behind `after`, as many as there is room for.
+    fn names(&mut self, directory: &Directory, after: Option<&OsStr>) -> io::Result<Names> {
+        let most = (self.room / 2).max(MIN_HELD);
+        let (names, complete) = directory.names_after(after, most)?;
+        self.room = self.room.saturating_sub(names.len());
+        Ok(Names {
+            names,
+            more: !complete,
+        })
+    }
+
+    /// Writes what lies in the directories on the way to an entry behind it, and in the entry itself.
+    fn resume(
+        &mut self,
+        directory: &Directory,
+        below: &Below<'_>,
+        after: &[&OsStr],
+    ) -> Result<(), FileError> {
+        let Some((name, inner)) = after.split_first().filter(|_| below.has_inner()) else {
+            return Ok(());
+        };
+        let path = below.path.join(name);
+        // It is no directory, or not any more.
+        let Ok(child) = directory.readable_child(name) else {
+            return Ok(());
+        };
+        let below = below.inner(&path);
+        self.resume(&child, &below, inner)?;
+        match self.names(&child, inner.first().copied()) {
+            Ok(names) => self.entries(&child, &below, names),
+            Err(_) => Ok(()),
+        }
     }
 
     fn entries(
         &mut self,
         directory: &Directory,
-        names: &[std::ffi::OsString],
         below: &Below<'_>,
+        mut names: Names,
     ) -> Result<(), FileError> {
-        if below.depth == 0 {
-            return Ok(());
+        loop {
+            if below.depth > 0 {
+                for name in &names.names {
+                    self.entry(directory, name, below)?;
+                }
+            }
+            self.room += names.names.len();
+            let Some(last) = names.names.last().filter(|_| names.more) else {
+                return Ok(());
+            };
+            match self.names(directory, Some(last)) {
+                Ok(next) => names = next,
+                Err(_) => {
+                    self.end.complete = false;
+                    return Ok(());
+                }
+            }
         }
-        for name in names {
-            self.entry(directory, name, below)?;
-        }
-        Ok(())
     }
 
     fn entry(&mut self, directory: &Directory, name: &OsStr, below: &Below<'_>) -> Result<(), FileError> {
@@ -108,19 +193,15 @@ impl Listing<'_> {
         }
         if below.level == MAX_TREE_DEPTH {
             self.end.complete = false;
+            entry.unreadable = true;
             return self.write(&entry);
         }
         let opened = directory.readable_child(name);
-        let opened = opened.and_then(|child| self.names(&child).map(|names| (child, names)));
+        let opened = opened.and_then(|child| self.names(&child, None).map(|names| (child, names)));
         entry.unreadable = opened.as_ref().is_err_and(is_refusal);
         self.write(&entry)?;
         let Ok((child, names)) = opened else { return Ok(()) };
-        let below = Below {
-            path: &path,
-            depth: below.depth - 1,
-            level: below.level + 1,
-        };
-        self.entries(&child, &names, &below)
+        self.entries(&child, &below.inner(&path), names)
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), FileError> {
@@ -147,8 +228,12 @@ mod tests {
     use super::*;
 
     fn listed(path: &Path, depth: usize) -> (Vec<Entry>, ListEnd) {
+        listed_after(path, depth, None)
+    }
+
+    fn listed_after(path: &Path, depth: usize, after: Option<&Path>) -> (Vec<Entry>, ListEnd) {
         let mut out = Vec::new();
-        list(path, depth, &mut out).unwrap();
+        list(path, depth, after, &mut out).unwrap();
         let (mut entries, mut end) = (Vec::new(), None);
         for line in out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             assert_eq!(end, None, "nothing follows the end");
@@ -210,30 +295,65 @@ mod tests {
         fs::create_dir_all(deep).unwrap();
         let (entries, end) = listed(dir.path(), usize::MAX);
         assert_eq!(entries.len(), MAX_TREE_DEPTH);
+        let marked = entries.iter().filter(|entry| entry.unreadable);
+        assert_eq!(marked.collect::<Vec<_>>(), [entries.last().unwrap()]);
         assert!(!end.complete);
         let (entries, end) = listed(dir.path(), 5);
         assert_eq!((entries.len(), end.complete), (5, true));
+    }
 
-        let many = tempfile::tempdir().unwrap();
-        for number in 0..10 {
-            fs::write(many.path().join(number.to_string()), "").unwrap();
+    /// However few names are held, all are listed, and from each entry the list goes on with the next.
+    #[test]
+    fn a_list_of_any_length_goes_on_after_any_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        for outer in 0..3 {
+            let directory = dir.path().join(format!("d{outer}/inner"));
+            fs::create_dir_all(&directory).unwrap();
+            for number in 0..MIN_HELD + 9 {
+                fs::write(directory.join(number.to_string()), "").unwrap();
+            }
         }
-        let root = Directory::open_readable(many.path()).unwrap();
-        let (mut out, end) = (
-            Vec::new(),
-            ListEnd {
-                complete: true,
-                entries: 0,
-            },
-        );
+        fs::write(dir.path().join("e"), "").unwrap();
+        let (all, _) = listed(dir.path(), 3);
+        assert_eq!(all.len(), 3 * (MIN_HELD + 9 + 2) + 1);
+        let root = Directory::open_readable(dir.path()).unwrap();
+        let mut out = Vec::new();
+        let end = ListEnd {
+            complete: true,
+            entries: 0,
+        };
         let mut listing = Listing {
             out: &mut out,
-            left: 7,
+            room: 0,
             end,
         };
-        assert_eq!(listing.names(&root).unwrap().len(), 7);
-        assert_eq!((listing.left, listing.end.complete), (0, false));
-        assert_eq!(listing.names(&root).unwrap().len(), 0);
+        let below = Below {
+            path: dir.path(),
+            depth: 3,
+            level: 1,
+        };
+        let names = listing.names(&root, None).unwrap();
+        listing.entries(&root, &below, names).unwrap();
+        assert_eq!(listing.end.entries, all.len() as u64);
+        for (at, entry) in all.iter().enumerate() {
+            let (rest, end) = listed_after(dir.path(), 3, Some(Path::new(&entry.path)));
+            assert_eq!(rest, all[at + 1..], "{}", entry.path);
+            assert!(end.complete);
+        }
+        // Entries that are gone are no obstacle.
+        let gone = dir.path().join("d1/inner/99/100");
+        let (rest, _) = listed_after(dir.path(), 3, Some(&gone));
+        assert_eq!(names_of(&rest), ["d2", "inner"].map(str::to_owned));
+        for elsewhere in ["/", "/elsewhere", "/../x"] {
+            let error = list(dir.path(), 1, Some(Path::new(elsewhere)), &mut Vec::new()).unwrap_err();
+            assert_eq!(error.kind, FileErrorKind::Invalid, "{elsewhere}");
+        }
+    }
+
+    fn names_of(entries: &[Entry]) -> [String; 2] {
+        let directories = entries.iter().filter(|entry| entry.kind == EntryType::Directory);
+        let names: Vec<String> = directories.map(|entry| entry.name.clone()).collect();
+        names.try_into().unwrap()
     }
 
     #[test]
@@ -243,7 +363,7 @@ mod tests {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let root = Directory::open_readable(dir.path()).unwrap();
-        let (names, _) = root.names(9).unwrap();
+        let (names, _) = root.names_after(None, 9).unwrap();
         fs::remove_dir(dir.path().join("gone")).unwrap();
         fs::remove_dir(dir.path().join("link")).unwrap();
         symlink("/", dir.path().join("link")).unwrap();
@@ -256,7 +376,7 @@ mod tests {
         );
         let mut listing = Listing {
             out: &mut out,
-            left: 9,
+            room: 9,
             end,
         };
         let below = Below {
@@ -264,7 +384,8 @@ mod tests {
             depth: 3,
             level: 1,
         };
-        listing.entries(&root, &names, &below).unwrap();
+        let names = Names { names, more: false };
+        listing.entries(&root, &below, names).unwrap();
         assert_eq!(listing.end.entries, 2);
         assert!(root.readable_child(OsStr::new("link")).is_err());
     }

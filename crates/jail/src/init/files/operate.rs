@@ -57,7 +57,9 @@ pub(super) fn perform(
 ) -> Result<(), FileError> {
     match operation {
         Operation::Stat { path } => line(out, &stat(Path::new(path))?),
-        Operation::List { path, depth } => list(Path::new(path), *depth, out),
+        Operation::List { path, depth, after } => {
+            list(Path::new(path), *depth, after.as_deref().map(Path::new), out)
+        }
         Operation::Read { path, range } => read(Path::new(path), *range, out),
         Operation::Write { path, mode, size } => {
             let entry = write(Path::new(path), *mode, *size, owner, input)?;

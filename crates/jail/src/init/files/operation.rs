@@ -13,10 +13,12 @@ pub enum Operation {
     Stat {
         path: String,
     },
-    /// Prints [`ListLine`](super::ListLine)s. `depth` 1 lists the directory's own entries.
+    /// Prints [`ListLine`](super::ListLine)s. `depth` 1 lists the directory's own entries. `after` is the path of an entry below the
+    /// directory: those before it, and itself, are left out.
     List {
         path: String,
         depth: usize,
+        after: Option<String>,
     },
     /// Prints an [`Entry`](super::Entry), then bytes.
     Read {
@@ -95,7 +97,14 @@ impl Operation {
         let optional = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
         let (verb, rest) = match self {
             Self::Stat { path: at } => ("stat", vec![path(at)]),
-            Self::List { path: at, depth } => ("list", vec![path(at), depth.to_string()]),
+            Self::List {
+                path: at,
+                depth,
+                after,
+            } => {
+                let words = [path(at), depth.to_string()].into_iter();
+                ("list", words.chain(after.clone()).collect())
+            }
             Self::Read { path: at, range } => (
                 "read",
                 vec![path(at), range.offset.to_string(), optional(range.length)],
@@ -128,9 +137,10 @@ impl Operation {
         let texts = texts.ok_or_else(|| FileError::invalid("an argument is not UTF-8"))?;
         Ok(match texts[..] {
             ["stat", at] => Self::Stat { path: path(at)? },
-            ["list", at, depth] => Self::List {
+            ["list", at, depth, ref after @ ..] if after.len() <= 1 => Self::List {
                 path: path(at)?,
                 depth: number(depth)?,
+                after: after.first().map(|after| path(after)).transpose()?,
             },
             ["read", at, offset, length] => Self::Read {
                 path: path(at)?,
@@ -234,7 +244,16 @@ mod tests {
         let range = |offset, length| FileRange { offset, length };
         let all = [
             Operation::Stat { path: at() },
-            Operation::List { path: at(), depth: 3 },
+            Operation::List {
+                path: at(),
+                depth: 3,
+                after: None,
+            },
+            Operation::List {
+                path: at(),
+                depth: 3,
+                after: Some(at()),
+            },
             Operation::Read {
                 path: at(),
                 range: range(0, None),

@@ -28,7 +28,7 @@ pub(super) struct FileEntry {
     /// Set if `path` or `target` is not UTF-8, so that its text here names no file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lossy: bool,
-    /// Set for a directory whose entries were asked for and may not be read.
+    /// Set for a directory whose entries were asked for and may not be read, or lie too deep.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unreadable: bool,
 }
@@ -49,8 +49,11 @@ enum FileType {
 #[allow(dead_code, reason = "describes what the listing of a sandbox has")]
 pub(super) struct FileList {
     entries: Vec<FileEntry>,
-    /// Set if nothing is missing but entries of directories that cannot be read.
+    /// Set if nothing is missing behind these but entries of directories that cannot be read.
     complete: bool,
+    /// `after` of the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// A created directory, or the one that was there.

@@ -76,6 +76,14 @@ const DEPTH: Parameter = Parameter {
     description: "Levels of directories; 1 by default.",
 };
 
+const AFTER: Parameter = Parameter {
+    place: Place::Query,
+    name: "after",
+    required: false,
+    form: Form::Text,
+    description: "`next` of the page before; without it the first entries.",
+};
+
 const RECURSIVE: Parameter = Parameter {
     place: Place::Query,
     name: "recursive",
@@ -144,11 +152,11 @@ fn trees() -> Vec<Route> {
         route(
             Method::GET,
             "/v1/sandboxes/{id}/files/list",
-            "List a directory.",
+            "List a directory: a page of at most 10,000 entries.",
             vec![Content::json::<FileList>()],
             |method| on(method, list),
         )
-        .with_parameters(&[PATH, DEPTH]),
+        .with_parameters(&[PATH, DEPTH, AFTER]),
         route(
             Method::POST,
             "/v1/sandboxes/{id}/files/mkdir",
@@ -254,6 +262,7 @@ struct Target {
 struct Tree {
     path: String,
     depth: Option<usize>,
+    after: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -336,14 +345,14 @@ async fn changed<T: DeserializeOwned + Serialize>(
 }
 
 async fn list(
-    Params(Tree { path, depth }): Params<Tree>,
+    Params(Tree { path, depth, after }): Params<Tree>,
     InSandbox(sandbox): InSandbox,
 ) -> Result<Response, ApiError> {
     let depth = depth.unwrap_or(1);
     if depth == 0 {
         return Err(Error::Invalid("`depth` must be at least 1, got 0".to_owned()).into());
     }
-    let listing = sandbox.list_files(path, depth).await?;
+    let listing = sandbox.files_of(None).list(path, depth, after).await?;
     Ok(Json(json!(listing)).into_response())
 }
 

@@ -13,7 +13,7 @@ from .._local import new_file
 from .._pack import packed
 from .._unpack import MAX_SIZE, new_tree
 from ..errors import InvalidArguments, LimitExceeded, NotFound, RingfenceError, ServerGone
-from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
+from ..models import DownloadedDir, EntryInfo, EntryPage, FileChange, UploadedDir, build
 from .transport import Transport
 
 
@@ -105,17 +105,29 @@ class Files:
         return tree.result
 
     def list(self, path: StrPath = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
-        """Lists a directory and, with `depth`, those below it. Raises `LimitExceeded` if there are more entries than one answer holds."""
-        depth = number(depth, "depth", least=1)
-        answer = self._get("/list", path=absolute(path), depth=depth)
-        entries = answer.get("entries", [])
-        if not answer.get("complete", True):
+        """Lists a directory and, with `depth`, those below it, page after page. Raises `LimitExceeded` if there are more levels than a
+        list has, or if the server has no pages and more entries than one answer holds."""
+        page = self.list_page(path, depth=depth)
+        entries = page.entries
+        while page.next is not None:
+            page = self.list_page(path, depth=depth, after=page.next)
+            entries += page.entries
+        if not page.complete:
             hint = "list it with `commands.run`, such as `find . -maxdepth 1`, or copy it with `download_dir`"
             raise LimitExceeded(
-                f"the listing of {path} has more than the {len(entries)} entries that one answer holds",
+                f"the listing of {path} is not complete with its {len(entries)} entries",
                 hint if depth == 1 else "ask for fewer levels",
             )
-        return [build(EntryInfo, each) for each in entries]
+        return entries
+
+    def list_page(
+        self, path: StrPath = "/workspace", *, depth: int = 1, after: Optional[str] = None
+    ) -> EntryPage:
+        """Lists a page of a directory, at most 10,000 entries. `after` is `next` of the page before."""
+        depth = number(depth, "depth", least=1)
+        answer = self._get("/list", path=absolute(path), depth=depth, after=after)
+        entries = [build(EntryInfo, each) for each in answer.get("entries", [])]
+        return EntryPage(entries, answer.get("complete", True), answer.get("next"))
 
     def stat(self, path: StrPath) -> EntryInfo:
         """Describes a file. A link is not followed."""
