@@ -45,6 +45,8 @@ pub enum ParseRequirementError {
     Malformed { text: String, ecosystem: Ecosystem },
     #[error("`{text}` names a place; packages come from the {} alone, by name", .ecosystem.messages().index)]
     Place { text: String, ecosystem: Ecosystem },
+    #[error("`{text}` is written as for npm; for Python write `{instead}`")]
+    OfNpm { text: String, instead: String },
     #[error("`{0}` has an environment marker, which is not supported; leave out what follows the `;`")]
     Marker(String),
     #[error("`{0}` gives a package another name, which is not supported; name the package itself")]
@@ -194,7 +196,7 @@ mod tests {
         );
         let refused = |text: &str| parse_mixed_list(text).unwrap_err().to_string();
         for (text, why) in [
-            ("lodash@4", "names a place; packages come from the index alone"),
+            ("lodash@4", "is written as for npm; for Python write `lodash==4`"),
             (
                 "npm:./lodash",
                 "names a place; packages come from the registry alone",

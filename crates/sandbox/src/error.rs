@@ -323,7 +323,7 @@ impl Error {
             Self::OtherUser { .. } => {
                 "leave the user out, or leave the context out to use the user's own".to_owned()
             }
-            Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
+            Self::NoProgram(program) => program_hint(program),
             Self::NoDirectory { errno, .. } => directory_hint(*errno).to_owned(),
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => {
                 "end some of its processes or connections to its ports, or create a sandbox with more `pids`"
@@ -359,6 +359,17 @@ fn quota_hint(ends_in: Option<Duration>) -> String {
         |left| format!("wait until one expires, in {} s", left.as_secs() + 1),
     );
     format!("remove sandboxes that are not needed, {wait}, or ask the operator for a larger quota")
+}
+
+/// Returns a hint for a program that is not there.
+fn program_hint(program: &str) -> String {
+    if !program.contains(' ') {
+        return "write its name or path as it is in the sandbox".to_owned();
+    }
+    let line: String = program.chars().take(100).collect();
+    format!(
+        "give each word for itself, as in `-- {line}` or `[\"ls\", \"-la\"]`, or the line to a shell: `sh -c '{line}'`"
+    )
 }
 
 /// Returns a hint for a sandbox that cannot be paused.

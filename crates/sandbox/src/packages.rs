@@ -11,6 +11,8 @@ use super::error::Error;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SandboxPackages {
     sets: Vec<Arc<Checkout>>,
+    /// Set unless the configuration alone gives them, as it will again.
+    pub(crate) are_named: bool,
     /// Remarks about packages that the sandbox lacks.
     pub(crate) warnings: Vec<String>,
 }

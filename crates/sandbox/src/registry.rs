@@ -177,6 +177,7 @@ impl Sandboxes {
     pub fn packages(&self, keys: &[Digest]) -> Result<SandboxPackages, Error> {
         let unusable = |why: &dyn std::fmt::Display| Error::Invalid(format!("`packages`: {why}"));
         let mut packages = SandboxPackages::default();
+        packages.are_named = !keys.is_empty();
         for key in keys {
             let Some(store) = &self.packages else {
                 return Err(unusable(&"sandboxes have none here"));

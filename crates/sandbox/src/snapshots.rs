@@ -26,7 +26,7 @@ use super::error::Error;
 use super::id::{SandboxId, SandboxName};
 use super::lock::lock;
 use super::sandbox::Sandbox;
-use super::spec::{ImageName, SandboxFence, SandboxLimits};
+use super::spec::{ImageName, NewSandbox, SandboxFence, SandboxLimits};
 
 pub use tag::{Tag, new_tags};
 pub(crate) use transfer::{SnapshotReader, SnapshotWriter};
@@ -72,6 +72,9 @@ pub struct SnapshotInfo {
     pub cpu_limit: Option<f64>,
     /// Number of files that could not be archived, such as sockets, as the sandbox tells.
     pub skipped: u64,
+    /// Names of settings that the sandbox was created with and the snapshot has not: `packages`, `ports`, `allowed_hosts`, `env`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_copied: Vec<String>,
     /// Image of that sandbox, which a sandbox made of the snapshot has unless it asks for another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageName>,
@@ -298,6 +301,7 @@ impl SnapshotStore {
             disk_limit: limits.disk.0,
             cpu_limit: Some(limits.cpus.get()),
             skipped: 0,
+            not_copied: not_copied(sandbox.request()),
             image: sandbox.request().image.as_ref().map(|image| image.name()),
             fence: sandbox
                 .request()
@@ -316,6 +320,18 @@ impl SnapshotStore {
         let opened = open_file(&archive_path(&self.directory, &info.id));
         Ok(SnapshotReader::start(info, opened.map_err(failed("read"))?))
     }
+}
+
+/// Returns the names of what a sandbox was created with beside its files.
+fn not_copied(new: &NewSandbox) -> Vec<String> {
+    let created_with = [
+        ("packages", new.packages.are_named),
+        ("ports", new.ports),
+        ("allowed_hosts", new.egress.is_some()),
+        ("env", !new.env.is_empty()),
+    ];
+    let names = created_with.into_iter().filter(|(_, is_given)| *is_given);
+    names.map(|(name, _)| name.to_owned()).collect()
 }
 
 impl SnapshotStore {

@@ -144,6 +144,8 @@ export interface SnapshotInfo {
   cpuLimit?: number | null;
   /** Number of files that could not be kept, such as sockets. */
   skipped: number;
+  /** What the sandbox was created with and the snapshot has not, such as `packages`. Absent if there is nothing. */
+  notCopied?: string[];
   fence?: "run" | "box" | null;
   /** Image on which the sandbox was made. */
   image?: { reference: string; digest: string } | null;

@@ -17,6 +17,10 @@ pub(crate) fn parse(text: &str) -> Result<(String, String), ParseRequirementErro
         text: shown(text),
         ecosystem: Ecosystem::Python,
     };
+    if let Some(instead) = of_npm(text) {
+        let text = shown(text);
+        return Err(ParseRequirementError::OfNpm { text, instead });
+    }
     if text.contains("://") || text.contains(['@', '/', '\\']) {
         return Err(ParseRequirementError::Place {
             text: shown(text),
@@ -42,6 +46,15 @@ pub(crate) fn parse(text: &str) -> Result<(String, String), ParseRequirementErro
         clauses => joined(clauses, clause).ok_or_else(malformed)?,
     };
     Ok((normalized(name).ok_or_else(malformed)?, extras + &clauses))
+}
+
+/// Returns what was meant by a name and a version in npm's syntax, such as `pandas@2`.
+fn of_npm(text: &str) -> Option<String> {
+    let (name, version) = text.split_once('@')?;
+    let name = normalized(name)?;
+    clause(&format!("=={version}"))
+        .filter(|_| version.starts_with(|c: char| c.is_ascii_digit()))
+        .map(|clause| name + &clause)
 }
 
 /// Returns name and version of the package whose metadata a directory holds.
@@ -143,6 +156,8 @@ mod tests {
             ("--index-url=https://a.test", "names a place"),
             ("pandas @ file:///etc/passwd", "names a place"),
             ("./wheel.whl", "names a place"),
+            ("pandas@2", "is written as for npm; for Python write `pandas==2`"),
+            ("pandas@latest", "names a place"),
             ("a\\b", "names a place"),
             ("git+https://a.test/x", "names a place"),
             ("pandas; python_version<'3'", "environment marker"),

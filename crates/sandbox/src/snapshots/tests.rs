@@ -16,6 +16,7 @@ fn info(name: Option<&str>) -> SnapshotInfo {
         disk_limit: 1,
         cpu_limit: Some(0.5),
         skipped: 0,
+        not_copied: Vec::new(),
         image: None,
         fence: None,
         user: None,

@@ -165,6 +165,8 @@ class SnapshotInfo:
     name: Optional[str] = None
     skipped: int = 0
     """Number of files that could not be kept, such as sockets."""
+    not_copied: List[str] = field(default_factory=list)
+    """What the sandbox was created with and the snapshot has not, such as `packages`."""
     cpu_limit: Optional[float] = None
     """Number of cores; `None` from servers that do not keep it."""
     fence: Optional[str] = None

@@ -45,6 +45,14 @@ async fn create(args: &SnapshotCreateArgs, context: &Context) -> anyhow::Result<
             .ui
             .warn(&format!("{count} files were left out, such as sockets and FIFOs")),
     }
+    let missing = made["not_copied"].as_array().into_iter().flatten();
+    let missing: Vec<&str> = missing.filter_map(Value::as_str).collect();
+    if !missing.is_empty() {
+        let missing = missing.join("`, `");
+        context.ui.note(&format!(
+            "the snapshot has the sandbox's files, without its `{missing}`: give them to `create` again"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

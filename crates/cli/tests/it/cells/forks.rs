@@ -151,6 +151,16 @@ fn forks_and_snapshots_have_the_files() {
         lab.world.start_engine();
         let all = json(lab, &["snapshot", "ls"]);
         assert_eq!(all[0]["name"], "base", "{all}");
+        assert_eq!(all[0]["not_copied"], Value::Null, "{all}");
+        lab.sandbox(&["create", "--name", "set", "--env", "A=b", "--ports"])
+            .ok();
+        let kept = lab.sandbox(&["snapshot", "create", "set", "--name", "of-set"]);
+        assert_eq!(
+            kept.stderr,
+            "note: the snapshot has the sandbox's files, without its `ports`, `env`: give them to `create` again\n"
+        );
+        lab.sandbox(&["snapshot", "rm", "of-set"]).ok();
+        lab.sandbox(&["rm", "set"]).ok();
         assert!(lab.sandbox(&["snapshot", "ls"]).ok().contains("bytes"));
         assert_eq!(
             json(lab, &["snapshot", "ls", "--user", "ann"]),

@@ -187,6 +187,12 @@ const MISTAKES: &[(&[&str], i32, &str, &str)] = &[
         "no sandbox `nosuch`",
     ),
     (
+        &["exec", "lab", "--", "ls -la"],
+        127,
+        "not_found",
+        "no program `ls -la`",
+    ),
+    (
         &["exec", "lab", "--", "nosuch"],
         127,
         "not_found",

@@ -193,7 +193,11 @@ fn refusals_have_advice(world: &World) {
     refused("pretending", 125, "brings the metadata of another");
     refused("https://example.invalid/a.whl", 2, "names a place");
     refused("./a.whl", 2, "names a place");
-    refused("lodash@4", 2, "packages come from the index alone, by name");
+    refused(
+        "lodash@4",
+        2,
+        "is written as for npm; for Python write `lodash==4`",
+    );
     refused("--pre", 2, "`--pre` is not a package");
     index.close();
     refused("demo-base", 125, "the index could not be reached: 127.0.0.1");
