@@ -42,7 +42,17 @@ pub(super) struct Exchange {
     inside: PathBuf,
     outside: PathBuf,
     limit: Bytes,
+    users: Users,
     known: Mutex<Known>,
+}
+
+/// The programs that use a container's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Users {
+    /// One program, which finds at most this many bytes of earlier ones.
+    One { earlier: Bytes },
+    /// Several, also at a time. Whose a change is only its time can tell.
+    Several,
 }
 
 /// The common content of both directories at the last synchronization.
@@ -90,11 +100,11 @@ pub(super) struct Taken {
 
 impl Exchange {
     /// Synchronizes the still empty `/output` of a container with `outside`, which holds at most `limit`.
-    pub(super) fn of_output(outside: PathBuf, limit: Bytes) -> Self {
-        Self::new(Path::new(OUTPUT), outside, limit)
+    pub(super) fn of_output(outside: PathBuf, limit: Bytes, users: Users) -> Self {
+        Self::new(Path::new(OUTPUT), outside, limit, users)
     }
 
-    fn new(inside: &Path, outside: PathBuf, limit: Bytes) -> Self {
+    fn new(inside: &Path, outside: PathBuf, limit: Bytes, users: Users) -> Self {
         let known = Known {
             state: Some(EMPTY),
             ..Known::default()
@@ -103,6 +113,7 @@ impl Exchange {
             inside: inside.to_path_buf(),
             outside,
             limit,
+            users,
             known: Mutex::new(known),
         }
     }
@@ -110,8 +121,8 @@ impl Exchange {
     /// Copies new files of the host into the container. Returns warnings for the caller.
     pub(super) async fn give(&self, init: &InitClient) -> Vec<String> {
         let mut known = self.known.lock().await;
-        let changes = match HostDirectory::open(&self.outside).and_then(|host| host.scan()) {
-            Ok(found) => known.changes(&found),
+        let (mut changes, found) = match HostDirectory::open(&self.outside).and_then(|host| host.scan()) {
+            Ok(found) => (known.changes(&found), found),
             Err(error) => {
                 return vec![format!(
                     "the files of {} cannot be read: {error}",
@@ -119,8 +130,12 @@ impl Exchange {
                 )];
             }
         };
+        let mut warnings = match self.users {
+            Users::One { earlier } => changes.leave_out(&found, earlier).warnings_of_earlier(),
+            Users::Several => Vec::new(),
+        };
         if changes.is_none() {
-            return Vec::new();
+            return warnings;
         }
         // Whatever the result, the container's directory is compared after the next call.
         known.state = None;
@@ -133,20 +148,22 @@ impl Exchange {
         match ran {
             Ok((outside, (inside, left))) => {
                 known.given(&changes, &outside, &inside);
-                left.warnings("the container", self.limit)
+                warnings.extend(left.warnings("the container", self.limit));
             }
-            Err(broken) => vec![format!(
+            Err(broken) => warnings.push(format!(
                 "the files of {} did not reach the container: {}",
                 self.outside.display(),
                 broken.why
-            )],
+            )),
         }
+        warnings
     }
 
     /// Copies new files of the container, whose directory has this fingerprint, to the host.
     pub(super) async fn take(&self, init: &InitClient, state: u64, since: SystemTime) -> Taken {
         let mut known = self.known.lock().await;
         let (mut warnings, mut incomplete) = (Vec::new(), false);
+        let before = (self.users != Users::Several).then(|| known.files.clone());
         if known.state != Some(state) {
             match self.compare(&mut known, init).await {
                 Ok(left) => warnings.extend(left),
@@ -156,7 +173,10 @@ impl Exchange {
                 }
             }
         }
-        let mut files = known.written(since);
+        let mut files = match before {
+            Some(before) => known.changed(&before),
+            None => known.written(since),
+        };
         if files.len() > MAX_LISTED {
             files.truncate(MAX_LISTED);
             warnings.push(format!(
@@ -211,7 +231,7 @@ impl Exchange {
 
 /// Copies a directory of the host into an empty one of the container. Returns warnings for the caller.
 pub(super) async fn supply(init: &InitClient, outside: &Path, inside: &Path) -> Vec<String> {
-    let exchange = Exchange::new(inside, outside.to_path_buf(), Bytes(u64::MAX));
+    let exchange = Exchange::new(inside, outside.to_path_buf(), Bytes(u64::MAX), Users::Several);
     exchange.give(init).await
 }
 
@@ -227,9 +247,19 @@ fn start(arguments: &[&str]) -> Start {
 impl Known {
     /// Returns the files of the container that were written since this time.
     fn written(&self, since: SystemTime) -> Vec<OutputFile> {
+        self.listed(|_, pair| pair.outside.modified + COARSE >= since)
+    }
+
+    /// Returns the files of the container that are new or changed, given those of before.
+    fn changed(&self, before: &BTreeMap<FilePath, Pair>) -> Vec<OutputFile> {
+        self.listed(|path, pair| before.get(path) != Some(pair))
+    }
+
+    /// Returns the files of the container that are selected.
+    fn listed(&self, is_selected: impl Fn(&FilePath, &Pair) -> bool) -> Vec<OutputFile> {
         let files = self.files.iter().filter(|(_, pair)| pair.inside.is_some());
-        let written = files.filter(|(_, pair)| pair.outside.modified + COARSE >= since);
-        written
+        let selected = files.filter(|(path, pair)| is_selected(path, pair));
+        selected
             .map(|(path, pair)| OutputFile {
                 path: path.as_path().display().to_string(),
                 bytes: pair.outside.size,
@@ -295,6 +325,24 @@ impl Known {
 }
 
 impl Changes {
+    /// Leaves out the files beyond a limit of their bytes, and returns them.
+    fn leave_out(&mut self, found: &DirectoryContent, limit: Bytes) -> Skipped {
+        let (mut room, mut left) = (limit.0, Skipped::default());
+        self.files.retain(|path| {
+            let size = found.files.get(path).map_or(0, |file| file.size);
+            let rest = room.checked_sub(size);
+            match rest {
+                Some(rest) => room = rest,
+                None => left.name(format!(
+                    "{} exceeds the limit of {limit} together with the others",
+                    path.as_path().display().to_string().escape_debug()
+                )),
+            }
+            rest.is_some()
+        });
+        left
+    }
+
     fn is_none(&self) -> bool {
         self.gone.is_empty() && self.directories.is_empty() && self.files.is_empty()
     }
@@ -533,6 +581,15 @@ impl Skipped {
         if self.named.len() < MAX_NAMED {
             self.named.push(text);
         }
+    }
+
+    /// Formats files of earlier programs that were left out as warnings.
+    fn warnings_of_earlier(self) -> Vec<String> {
+        let more = self.count - self.named.len();
+        let more = (more > 0).then(|| format!("{more} more files"));
+        let whys = self.named.into_iter().chain(more);
+        whys.map(|why| format!("not all files of `/output` are there: {why}"))
+            .collect()
     }
 
     /// Formats the skipped entries as warnings.

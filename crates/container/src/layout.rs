@@ -8,7 +8,7 @@ use ringfence_exec::local::{Destination, Usage, Workdir, disk_limit_exceeded, ou
 use ringfence_exec::owner::Owner;
 use ringfence_policy::{Access, Bytes, EnvName, Language, Request};
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Users};
 use super::guest_paths::{OUTPUT, WORKSPACE};
 use super::mounts::kept;
 use super::outputs;
@@ -28,6 +28,9 @@ const FIXED: &[(&str, &str)] = &[
     ("MPLCONFIGDIR", "/tmp"),
     ("RINGFENCE_OUTPUT", "/output"),
 ];
+
+/// Limit of the bytes that a program finds in its `/output`, as for programs in the fence of this machine.
+const MAX_EARLIER: Bytes = Bytes::mib(64);
 
 /// The owner of a container, and the place of its files.
 #[derive(Clone, Copy)]
@@ -197,7 +200,9 @@ impl Layout {
     pub(super) fn exchange(&self, frame: &PoolKey) -> Exchange {
         let directory = self.kept.clone();
         let directory = directory.unwrap_or_else(|| self.workdir.path().join("output"));
-        Exchange::of_output(directory, frame.resources.volume())
+        let limit = frame.resources.volume();
+        let earlier = MAX_EARLIER.min(Bytes(limit.0 / 2));
+        Exchange::of_output(directory, limit, Users::One { earlier })
     }
 
     /// Returns `true` if output files stay for other runs, some of which may have left files already.

@@ -27,7 +27,7 @@ pub struct OutputDirectory {
     pub path: PathBuf,
     /// Set if the program finds in `/output` what earlier programs left in the directory, and what it changes or removes
     /// there is changed and removed in the directory. Otherwise its `/output` begins empty. Holds for local programs and
-    /// Pyodide.
+    /// Pyodide; containers know the directories of conversations by their places.
     pub shows_earlier: bool,
 }
 

@@ -450,22 +450,37 @@ fn what_a_tools_program_leaves_is_read_by_either_path() {
         let tool = |name: &str, arguments: Value| {
             let output = engine
                 .dir
-                .run(["tool", name, &arguments.to_string(), "--no-engine"]);
-            output.ok().to_owned()
+                .run(["tool", name, &arguments.to_string(), "--no-engine", "--json"]);
+            serde_json::from_str::<Value>(output.ok()).unwrap()
         };
         let state = engine.dir.path("state").canonicalize().unwrap();
         let output = state.join("ringfence/output/local");
         let code = format!(
-            "open('/output/a', 'w').write('by the one')\nopen('{}/b', 'w').write('by the other')",
+            "import os\nopen('/output/a', 'w').write('by the one')\nopen('{}/b', 'w').write('by the other')\n\
+             open('/output/later', 'w').write('')\nos.utime('/output/later', (4e9, 4e9))",
             output.display()
         );
         tool("run_code", json!({"code": code, "runtime": engine.name}));
         for (name, expected) in [("a", "by the one"), ("b", "by the other")] {
             for path in [format!("/output/{name}"), output.join(name).display().to_string()] {
                 let read = tool("file_read", json!({"path": path}));
-                assert_eq!(read.trim_end(), expected, "{path}");
+                assert_eq!(read["text"], expected, "{path}");
             }
         }
+        // The next program finds them; what it changes is told, and what it removes is gone.
+        let code = "cat /output/a /output/b; echo ', changed' >> /output/a; rm /output/b";
+        let next = tool(
+            "run_code",
+            json!({"code": code, "language": "bash", "runtime": engine.name}),
+        );
+        assert_eq!(next["stdout"], "by the oneby the other", "{next}");
+        assert_eq!(
+            next["meta"]["output_files"],
+            json!([{"path": "a", "bytes": 20}]),
+            "{next}"
+        );
+        let left: Vec<String> = entries(&output);
+        assert_eq!(left, ["a", "later"]);
     }
 }
 

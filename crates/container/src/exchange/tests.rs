@@ -306,7 +306,7 @@ impl Place {
             places.push(Self {
                 supervisor,
                 warm,
-                exchange: Exchange::of_output(host.path().to_path_buf(), Bytes::mib(4)),
+                exchange: Exchange::of_output(host.path().to_path_buf(), Bytes::mib(4), Users::Several),
                 host,
                 _program: directory,
             });
@@ -443,4 +443,20 @@ async fn what_is_in_motion_while_it_is_taken_holds_nobody_up() {
         assert_eq!(names(), ["mine"]);
         place.close().await;
     }
+}
+
+#[test]
+fn files_beyond_the_limit_are_left_out_and_named() {
+    let host = tempfile::tempdir().unwrap();
+    for (name, size) in [("a", 3), ("b", 5), ("c", 1)] {
+        fs::write(host.path().join(name), vec![0; size]).unwrap();
+    }
+    let found = HostDirectory::open(host.path()).unwrap().scan().unwrap();
+    let mut changes = Known::default().changes(&found);
+    let left = changes.leave_out(&found, Bytes(4));
+    assert_eq!(changes.files, [file_path("a"), file_path("c")]);
+    assert_eq!(
+        left.warnings_of_earlier(),
+        ["not all files of `/output` are there: b exceeds the limit of 4B together with the others"]
+    );
 }

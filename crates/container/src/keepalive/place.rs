@@ -8,7 +8,7 @@ use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{self as policy, Access, EngineKind, EnvName, Isolation, NetworkMode};
 
 use super::key::Key;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Users};
 use crate::guest_paths::{OUTPUT, WORKSPACE};
 use crate::info::Info;
 use crate::init::{AT_ONCE, Interpreter};
@@ -145,7 +145,8 @@ impl Maker<'_> {
         let egress = self.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
         let closed = mounts::warning(self.key.workspace.as_deref(), self.settings);
-        let exchange = Exchange::of_output(output.path().to_path_buf(), spec.resources.volume());
+        let place = output.path().to_path_buf();
+        let exchange = Exchange::of_output(place, spec.resources.volume(), Users::Several);
         move |runs| ReusedContainer {
             runs,
             engine,
