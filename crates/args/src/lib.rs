@@ -102,6 +102,10 @@ Start it in the background with `ringfence serve &`. Stop it with SIGTERM, `kill
 end (`engine.drain_timeout`). Ctrl-C kills them at once. Sandboxes are removed. `ringfence run`, `tool` and `gateway` find it
 by themselves.";
 
+const BENCH_HELP: &str = "\
+All benchmarks take ten minutes or more, at full load. Some start containers of Docker and Podman.
+`ringfence bench run-engine run-cold` takes seconds.";
+
 const COMPLETIONS_HELP: &str = "\
 Install them, then open a new shell:
   ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence
@@ -249,6 +253,7 @@ pub enum Command {
     /// Report which isolation layers this machine supports, with a fix for each missing one.
     Doctor(DoctorArgs),
     /// Measure this machine's performance, compared with plain python3.
+    #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
     /// Install the optional parts: the container image, Deno and Pyodide.
     #[command(subcommand, after_help = setup::EXAMPLES)]
