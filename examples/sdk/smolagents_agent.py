@@ -1,4 +1,5 @@
-"""Runs the code of an agent of smolagents in a sandbox: `pip install './sdk/python[smolagents]'`, then `python smolagents_agent.py`.
+"""Runs the code of an agent of smolagents in a sandbox: `pip install './sdk/python[smolagents]'`, then
+`python smolagents_agent.py numpy pillow`, or without the names of packages if the sandbox's Python has them.
 
 The model is a script, so that it runs without a key; put yours in its place.
 """
@@ -40,7 +41,7 @@ def in_euros(cents: int) -> str:
 
 
 def main() -> int:
-    with Sandbox(memory="512MiB", timeout="10m") as sandbox:
+    with Sandbox(memory="512MiB", timeout="10m", packages=sys.argv[1:]) as sandbox:
         sandbox.files.write("data.csv", "x,y\n150,2\n250,4\n")
         agent = CodeAgent(
             tools=[in_euros],

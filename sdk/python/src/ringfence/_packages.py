@@ -35,7 +35,7 @@ def keys_of(address: Address, packages: Union[str, Sequence[str]]) -> List[str]:
     if address.socket is None:
         raise RingfenceError(
             "no key of the API chooses packages",
-            "the server's operator can name a Python that has them (`sandbox.python`)",
+            "the server's operator gives packages to every program with `packages.default`",
         )
     if address.socket != default_socket():
         raise RingfenceError(

@@ -79,9 +79,10 @@ class RingfenceExecutor(RemotePythonExecutor):
         code = f"import importlib.util\n[name for name in {modules!r} if importlib.util.find_spec(name) is None]"
         missing = self._run(code).text
         if missing != "[]":
+            names = [name for name, module in zip(additional_imports, modules) if repr(module) in missing]
             raise RingfenceError(
                 f"the sandbox's Python lacks modules that tools need: {missing}",
-                "name a Python that has them in the server's configuration (sandbox.python), and restart the server",
+                f"create it with `packages={names!r}`, or name them in the server's `packages.default`",
             )
         return additional_imports
 

@@ -112,8 +112,9 @@ def test_arguments_are_checked(sandbox: Sandbox) -> None:
 def test_modules_that_a_tool_needs_are_checked(sandbox: Sandbox) -> None:
     executor = RingfenceExecutor(sandbox)
     assert executor.install_packages(["json", "xml.dom"]) == ["json", "xml.dom"]
-    with pytest.raises(RingfenceError, match=r"\['no_such_module'\]"):
+    with pytest.raises(RingfenceError, match=r"\['no_such_module'\]") as missing:
         executor.install_packages(["json", "no_such_module"])
+    assert "packages=['no_such_module']" in missing.value.hint
 
 
 def test_a_failure_of_ours_is_not_told_to_the_model(client: Client) -> None:
