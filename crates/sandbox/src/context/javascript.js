@@ -167,7 +167,7 @@ function withImportFunction(code) {
 function withoutTypes(code) {
     const strip = nodeModule.stripTypeScriptTypes;
     if (strip === undefined) {
-        throw new Error(`TypeScript needs Node.js 22.13 or newer, and this is ${process.version}`);
+        throw new Error(`TypeScript needs Node.js 22.13 or newer, and this is ${process.version}: name a newer one as sandbox.javascript`);
     }
     const emit = process.emitWarning;
     // It says that it is experimental.
