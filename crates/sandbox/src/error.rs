@@ -411,7 +411,8 @@ fn file_hint(error: &FileError) -> &'static str {
             "read files of a process by its number, or by a command that runs in the sandbox"
         }
         FileErrorKind::ReadOnly | FileErrorKind::Denied => {
-            "name a path below /workspace, /tmp or /output: the rest belongs to the machine"
+            "name a path below /workspace (/home/user), /tmp or /output; where the sandbox has users, as those of templates have, name \
+             one who may, such as `root`"
         }
         FileErrorKind::IsADirectory => "name a file in it",
         FileErrorKind::NotADirectory => "name a directory, or a path whose parents are directories",

@@ -16,9 +16,18 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<Entry, FileError> {
     let target = Location::making_parents(to)?;
     match source.parent.rename(&source.name, &target.parent, &target.name) {
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => copy_and_remove(&source, &target)?,
-        renamed => renamed.at(to)?,
+        renamed => renamed.at(to).map_err(|error| naming_source(error, from))?,
     }
     target.entry()
+}
+
+/// Names the source, too, if one of the two is denied: the kernel does not say which.
+fn naming_source(error: FileError, from: &Path) -> FileError {
+    if error.kind != FileErrorKind::Denied {
+        return error;
+    }
+    let message = format!("{} to move {} there", error.message, from.display());
+    FileError { message, ..error }
 }
 
 fn copy_and_remove(source: &Location, target: &Location) -> Result<(), FileError> {
