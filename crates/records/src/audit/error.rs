@@ -77,6 +77,9 @@ impl Error {
     /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
+            Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "run this as the user whose log it is, or set `audit.dir` to a directory of this user"
+            }
             Self::File { .. } => "make room on the disk and let this user write there, or set `audit.dir`",
             Self::Directory { .. } => {
                 "give it to this user with mode 0700, or set `audit.dir` to another one"
