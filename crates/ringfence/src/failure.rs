@@ -85,8 +85,8 @@ impl Failure {
     /// Returns the error for a session without a server.
     pub fn no_engine_for_sessions() -> Self {
         Self::refused(
-            "sessions live in a server, and none is running",
-            "start one with `ringfence serve &`",
+            "sessions live in a server, and none is running for this user",
+            "start one with `ringfence serve &`, or run this as the user of the one that runs",
         )
         .of(ErrorKind::RuntimeUnavailable)
     }

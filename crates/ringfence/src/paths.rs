@@ -179,7 +179,8 @@ fn made(directory: &Path, user: User) -> Result<(), Failure> {
 fn refused(directory: &Path, error: &DirectoryError) -> Failure {
     let hint = match error {
         DirectoryError::Unsafe(_) | DirectoryError::Unusable(_) => {
-            "make it yours alone (mode 700), or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own"
+            "if it is of another user's server, run this as that user; else make it yours alone (mode 700), or set XDG_RUNTIME_DIR and \
+             XDG_STATE_HOME to directories of your own"
         }
         DirectoryError::Io(_) => {
             "make its parent writable, or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own"

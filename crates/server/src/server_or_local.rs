@@ -161,8 +161,8 @@ impl<B: Backend> Backend for ServerOrLocal<B> {
 fn no_server() -> Error {
     Error {
         reason: Reason::Unavailable,
-        message: "sessions live in a server, and none is running".to_owned(),
-        hint: "start one with `ringfence serve &`".into(),
+        message: "sessions live in a server, and none is running for this user".to_owned(),
+        hint: "start one with `ringfence serve &`, or run this as the user of the one that runs".into(),
     }
 }
 

@@ -296,8 +296,8 @@ fn name_of(action: &SandboxAction) -> Option<&str> {
 /// end it at its time limit.
 pub(super) fn no_engine() -> Failure {
     Failure::refused(
-        "sandboxes live in a server, and none is running",
-        "start one with `ringfence serve &`",
+        "sandboxes live in a server, and none is running for this user",
+        "start one with `ringfence serve &`, or run this as the user of the one that runs",
     )
     .of(ErrorKind::RuntimeUnavailable)
 }
