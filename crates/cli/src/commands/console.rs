@@ -1,12 +1,13 @@
 //! The web console: its address, and the single-use link that opens it.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_http::{CertificateFiles, Keys, Listener, NoRandom, Renewal};
+use ringfence_http::{CertificateError, CertificateFiles, Keys, Listener, NoRandom, Renewal};
 use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::Console;
@@ -119,10 +120,17 @@ pub(super) async fn open(api: Arc<Api>, args: &ServeArgs, context: &Context) -> 
                      perhaps a socket that no server uses any more",
                 ),
             },
-            BindError::Certificate(error) => Failure::refused(error.to_string(), CERTIFICATE_HINT),
+            BindError::Certificate(error) => Failure::refused(error.to_string(), certificate_hint(&error)),
         })?);
     }
     Ok(site)
+}
+
+fn certificate_hint(error: &CertificateError) -> Cow<'static, str> {
+    match error {
+        CertificateError::Open { path, .. } => format!("chmod 600 {}", path.display()).into(),
+        _ => CERTIFICATE_HINT.into(),
+    }
 }
 
 /// Returns the files of `--tls-cert` and `--tls-key`.
