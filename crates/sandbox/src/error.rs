@@ -28,8 +28,8 @@ pub enum Error {
     #[error("a sandbox named `{0}` already exists")]
     Taken(String),
     /// The limit of sandboxes is reached.
-    #[error("the limit of {0} sandboxes is reached")]
-    TooMany(usize),
+    #[error("the limit of {most} {what} is reached")]
+    TooMany { what: &'static str, most: usize },
     /// The owner's quota of sandboxes is used up.
     #[error("the quota of the key is used up: {most} of {most} sandboxes at a time")]
     Quota {
@@ -224,7 +224,7 @@ impl Error {
             | Self::Paused(_)
             | Self::FileKilled(_)
             | Self::CannotPause(PauseError::Unstoppable) => ErrorKind::Conflict,
-            Self::TooMany(_)
+            Self::TooMany { .. }
             | Self::Quota { .. }
             | Self::Full { .. }
             | Self::FileMemory
@@ -277,7 +277,7 @@ impl Error {
             Self::Gone { end, .. } if end.kind() == LifeEventType::Expired => EXPIRED_HINT.to_owned(),
             Self::Unknown(_) | Self::Gone { .. } => MISSING_HINT.to_owned(),
             Self::Taken(_) => "choose another name, or use that sandbox".to_owned(),
-            Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
+            Self::TooMany { .. } => "remove sandboxes that are not needed".to_owned(),
             Self::Quota { ends_in, .. } => quota_hint(*ends_in),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),

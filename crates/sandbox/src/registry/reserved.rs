@@ -79,7 +79,10 @@ impl<'a> Reserved<'a> {
             .filter(|entry| entry.scope == *scope && entry.runtime.engine().is_some())
             .count();
         if new.runtime.engine().is_some() && containers >= MAX_CONTAINERS_OF_SCOPE {
-            return Err(Error::TooMany(MAX_CONTAINERS_OF_SCOPE));
+            return Err(Error::TooMany {
+                what: "sandboxes in containers",
+                most: MAX_CONTAINERS_OF_SCOPE,
+            });
         }
         let is_box = new.fence() == Some(SandboxFence::Box);
         let boxes = registry
@@ -88,13 +91,22 @@ impl<'a> Reserved<'a> {
             .filter(|entry| entry.scope == *scope && entry.is_box)
             .count();
         if is_box && *scope != Scope::local() && boxes >= MAX_BOXES_OF_SCOPE {
-            return Err(Error::TooMany(MAX_BOXES_OF_SCOPE));
+            return Err(Error::TooMany {
+                what: "sandboxes with the fence `box`, such as those of templates,",
+                most: MAX_BOXES_OF_SCOPE,
+            });
         }
         if own >= MAX_OF_SCOPE {
-            return Err(Error::TooMany(MAX_OF_SCOPE));
+            return Err(Error::TooMany {
+                what: "sandboxes of a tenant",
+                most: MAX_OF_SCOPE,
+            });
         }
         if registry.all.len() >= MAX {
-            return Err(Error::TooMany(MAX));
+            return Err(Error::TooMany {
+                what: "sandboxes of the server",
+                most: MAX,
+            });
         }
         let stop = watch::Sender::new(None);
         let entry = Entry {
