@@ -8,7 +8,7 @@ Examples:
   ringfence audit tail -n 5               who used which tool, and what came of it
   ringfence audit tail --follow --json    each record as it is stored
   ringfence audit verify                  that none was changed or taken out; prints the head
-  ringfence audit verify --head SEQUENCE:HASH    and that nothing was cut off since that head was noted
+  ringfence audit verify --head SEQUENCE:HASH    and that nothing was cut off since that head
   ringfence audit tail --host             what ran on this machine itself, and what people answered";
 
 /// `ringfence audit`.

@@ -62,7 +62,7 @@ Exit status: the program's own, and
   124  the program was killed at its time limit
   125  Ringfence itself failed or refused
   126  the program was refused before it ran
-  128+N  signal N killed the program
+  128+N  signal N killed the program; 130: you interrupted it, and it was killed
   141  nobody reads the output any more, as with `| head`";
 
 const RUN_EXAMPLES: &str = "\
@@ -95,22 +95,24 @@ A client starts this command itself. Examples of telling it to:
   {\"mcpServers\": {\"ringfence\": {\"command\": \"ringfence\", \"args\": [\"mcp\"]}}}";
 
 const SERVE_HELP: &str = "\
-It listens at $XDG_RUNTIME_DIR/ringfence/engine.sock, and at gateway.sock beside it for gateways; without that variable in
-/run/user/UID, else in /tmp/ringfence-UID. The console listens at a port of 127.0.0.1, which it prints (`engine.listen`).
+It listens at $XDG_RUNTIME_DIR/ringfence/engine.sock, and at gateway.sock beside it for gateways; without that \
+variable in /run/user/UID, else in /tmp/ringfence-UID. The console listens at a port of 127.0.0.1, which it prints \
+(`engine.listen`).
 
-Start it in the background with `ringfence serve &`. Stop it with SIGTERM, `kill %1`: running programs have 5 s to
-end (`engine.drain_timeout`). Ctrl-C kills them at once. Sandboxes are removed. `ringfence run`, `tool` and `gateway` find it
-by themselves.";
+Start it in the background with `ringfence serve &`. Stop it with SIGTERM, `kill %1`: running programs have 5 s to \
+end (`engine.drain_timeout`). Ctrl-C kills them at once. Sandboxes are removed. `ringfence run`, `tool` and `gateway` \
+find it by themselves.";
 
 const BENCH_HELP: &str = "\
-All benchmarks take ten minutes or more, at full load. Some start containers of Docker and Podman.
+All benchmarks take ten minutes or more, at full load. Some start containers of Docker and Podman. \
 `ringfence bench run-engine run-cold` takes seconds.";
 
 const COMPLETIONS_HELP: &str = "\
 Install them, then open a new shell:
   ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence
-  ringfence completions zsh > ~/.zfunc/_ringfence       with ~/.zfunc in fpath: fpath+=~/.zfunc before compinit in ~/.zshrc
-  ringfence completions fish > ~/.config/fish/completions/ringfence.fish";
+  ringfence completions zsh > ~/.zfunc/_ringfence
+  ringfence completions fish > ~/.config/fish/completions/ringfence.fish
+zsh needs `fpath+=~/.zfunc` before compinit in ~/.zshrc.";
 
 /// Run untrusted code, typically written by a language model, in the strongest fence this machine supports.
 #[derive(Debug, Parser)]
