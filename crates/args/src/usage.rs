@@ -3,7 +3,11 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use ringfence::config::suggest::nearest;
+
+use crate::Cli;
 
 /// The format of errors on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +94,12 @@ impl Usage {
     fn hint(&self, error: &clap::Error) -> Option<Cow<'static, str>> {
         let commands: Vec<&str> = self.commands.iter().map(String::as_str).collect();
         match (&commands[..], error.kind()) {
-            ([] | ["sandbox"], ErrorKind::InvalidSubcommand) => command_hint(argument(error)?).map(Cow::from),
+            (_, ErrorKind::InvalidSubcommand) => {
+                let given = argument(error)?;
+                let known = matches!(commands[..], [] | ["sandbox"]).then(|| command_hint(given));
+                let known = known.flatten().map(Cow::from);
+                known.or_else(|| nearest_command(&commands, given).map(Cow::from))
+            }
             (["sandbox", "run"], ErrorKind::ArgumentConflict) if has_arguments(error) => {
                 Some(CODE_ARGUMENTS.into())
             }
@@ -149,6 +158,17 @@ fn argument(error: &clap::Error) -> Option<&str> {
     }
 }
 
+/// Returns a hint with the command of this group that a mistyped one is nearest to.
+fn nearest_command(group: &[&str], given: &str) -> Option<String> {
+    let mut command = Cli::command();
+    for name in group {
+        command = command.find_subcommand(name)?.clone();
+    }
+    let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let near = nearest(given, visible.map(clap::Command::get_name))?;
+    Some(format!("did you mean `{near}`?"))
+}
+
 /// Returns the counterpart of a command that other programs have.
 fn command_hint(command: &str) -> Option<&'static str> {
     Some(match command {
@@ -166,6 +186,7 @@ fn command_hint(command: &str) -> Option<&'static str> {
         "kill" | "delete" | "remove" => "`ringfence sandbox rm NAME` removes a sandbox and its files",
         "list" | "ps" => "`ringfence sandbox ls` lists the sandboxes",
         "start" | "unpause" => "`ringfence sandbox resume NAME` continues a sandbox that was paused",
+        "runs" => "`ringfence artifacts ls` lists stored runs",
         "stop" => "`ringfence sandbox pause NAME` keeps a sandbox and stops its processes; `rm` removes it",
         "version" => "`ringfence --version` prints the version",
         _ => return None,
@@ -222,6 +243,9 @@ mod tests {
             ("ps", "sandbox ls"),
             ("shell", "sandbox shell"),
             ("version", "ringfence --version"),
+            ("rnu x.py", "did you mean `run`?"),
+            ("keys crate ci", "did you mean `create`?"),
+            ("runs ls", "ringfence artifacts ls"),
             ("batch", "POST /v1/batch"),
             ("sandbox frob", ""),
             ("sandbox get --stop", ""),

@@ -14,7 +14,7 @@ mod problem;
 mod project;
 pub mod reference;
 pub mod schema;
-mod suggest;
+pub mod suggest;
 mod templates;
 pub mod values;
 mod variables;
