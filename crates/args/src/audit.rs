@@ -33,7 +33,7 @@ pub enum AuditCommand {
         host: bool,
         /// Number of records, up to 1000.
         #[arg(short = 'n', long = "lines", value_name = "NUMBER", default_value_t = 20)]
-        #[arg(value_parser = super::values::number::<0, 1_000>)]
+        #[arg(value_parser = super::values::number::<0, 1_000>, allow_negative_numbers = true)]
         lines: u32,
         /// Print new records as they are appended, until interrupted.
         #[arg(short, long)]

@@ -59,23 +59,23 @@ pub struct KeysCreateArgs {
     #[arg(long, value_name = "NAME")]
     pub tenant: Option<Tenant>,
     /// Days until it expires; never by default.
-    #[arg(long, value_parser = super::values::number::<1, { u32::MAX }>)]
+    #[arg(long, value_parser = super::values::number::<1, { u32::MAX }>, allow_negative_numbers = true)]
     pub days: Option<u32>,
     /// Processor time that its runs and sandboxes may use a day (UTC), such as 1h; not limited by default.
     #[arg(long, value_name = "TIME")]
     pub quota_cpu: Option<CpuTime>,
     /// Runs that it may begin a day (UTC): programs, calls of tools, and processes and code in sandboxes.
-    #[arg(long, value_name = "COUNT", value_parser = runs)]
+    #[arg(long, value_name = "COUNT", value_parser = runs, allow_negative_numbers = true)]
     pub quota_runs: Option<u64>,
     /// Memory times the duration of its use that its runs and sandboxes may need a day (UTC), in GiB-seconds: 3600 are 1 GiB for
     /// an hour.
-    #[arg(long, value_name = "GIB-SECONDS", value_parser = gib_seconds)]
+    #[arg(long, value_name = "GIB-SECONDS", value_parser = gib_seconds, allow_negative_numbers = true)]
     pub quota_memory: Option<u64>,
     /// Bytes that its runs and tools may send to hosts and receive from them a day (UTC), such as 1GiB.
     #[arg(long, value_name = "SIZE")]
     pub quota_egress: Option<Bytes>,
     /// Sandboxes that it may have at a time, those of all keys of its tenant together.
-    #[arg(long, value_name = "COUNT", value_parser = sandboxes)]
+    #[arg(long, value_name = "COUNT", value_parser = sandboxes, allow_negative_numbers = true)]
     pub quota_sandboxes: Option<u64>,
     /// Make a key that E2B's clients take, and print it with the variables that lead them to the server at this URL [default:
     /// http://127.0.0.1:8080].

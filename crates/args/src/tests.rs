@@ -112,6 +112,7 @@ fn bad_values_are_usage_errors_with_the_units_own_words() {
         (&["--memory", "lots"], "write it like"),
         (&["--env", "NAME"], "expected `NAME=value`, found no `=`"),
         (&["--env", "=x"], "NAME=value"),
+        (&["--env", "1X=2"], "does not begin with a digit"),
         (&["--mount", "nowhere"], "is not a mount"),
         (&["-l", "cobol"], "known are python"),
         (&["-c", "1", "x.py"], "cannot be used with"),

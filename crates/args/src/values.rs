@@ -11,6 +11,11 @@ pub(crate) fn variable(text: &str) -> Result<(EnvName, String), String> {
             "expected `NAME=value`, found no `=`; to pass on your own variable, write `{text}=\"${text}\"`"
         )
     })?;
+    if name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err(format!(
+            "expected a name that does not begin with a digit, which no shell can use, got `{name}`"
+        ));
+    }
     let name = name
         .parse()
         .map_err(|error: ringfence_policy::ParseEnvNameError| error.to_string())?;
