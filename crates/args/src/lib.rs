@@ -31,7 +31,7 @@ use ringfence_server::site::{Domain, Endpoint};
 
 pub use accept::AcceptArgs;
 pub use approvals::{ApprovalsCommand, GatewayCommand};
-pub use audit::AuditCommand;
+pub use audit::{AuditCommand, AuditFilterArgs};
 pub use completions::completions;
 pub use image::{ImageCommand, ImageImportArgs, ImagePullArgs};
 pub use keys::{KeysCommand, KeysCreateArgs};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringfence_records::audit::{self, Error, Follow, Link, Verified};
+use ringfence_records::audit::{self, Error, Filter, Follow, Link, Verified};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -19,6 +19,8 @@ use ringfence_gateway_protocol::interrupted;
 
 /// Polling interval of `--follow`.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// Records among which a filter chooses, as over HTTP.
+const MAX_FILTERED: usize = 1_000;
 
 pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let directory = safe_directory(context)?;
@@ -30,15 +32,19 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
             host,
             lines,
             follow,
+            filter,
             json,
         } => {
             let directory = if *host { audit::host(&directory) } else { directory };
             let line = if *json { visible } else { readable };
-            let newest = audit::tail(&directory, *lines as usize).map_err(failure)?;
-            let text: String = newest.iter().map(|text| line(text) + "\n").collect();
+            let (filter, count) = (filter.filter(), *lines as usize);
+            let read = if filter.is_empty() { count } else { MAX_FILTERED };
+            let newest = audit::tail(&directory, read).map_err(failure)?;
+            let last = filter.last(&newest, count).into_iter();
+            let text: String = last.map(|text| line(text) + "\n").collect();
             context.ui.out(text)?;
             if *follow {
-                go_on(Follow::behind(&directory, &newest), line, context.ui)?;
+                go_on(Follow::behind(&directory, &newest), &filter, line, context.ui)?;
             }
         }
     }
@@ -129,7 +135,7 @@ fn summary(verified: &Verified) -> String {
 }
 
 /// Prints appended records until interrupted.
-fn go_on(mut follow: Follow, line: fn(&str) -> String, ui: Ui) -> anyhow::Result<()> {
+fn go_on(mut follow: Follow, filter: &Filter, line: fn(&str) -> String, ui: Ui) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -140,7 +146,10 @@ fn go_on(mut follow: Follow, line: fn(&str) -> String, ui: Ui) -> anyhow::Result
         loop {
             tokio::select! {
                 () = &mut stop => return Ok(()),
-                _ = looks.tick() => follow.poll(|text| ui.out(line(text) + "\n"))?,
+                _ = looks.tick() => follow.poll(|text| match filter.matches_line(text) {
+                    true => ui.out(line(text) + "\n"),
+                    false => Ok(()),
+                })?,
             }
         }
     })

@@ -9,8 +9,7 @@ use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_gateway_protocol::visible;
-use ringfence_policy::Scope;
-use ringfence_records::audit::{self, ChainBreak, Error, Link, Verified};
+use ringfence_records::audit::{self, ChainBreak, Error, Filter, Link, Verified};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -23,7 +22,7 @@ use super::extract::Params;
 use super::rights::Right;
 use super::route::{Form, Parameter, Place, Route, route};
 use super::state::Api;
-use super::tenant::{Account, Tenant, scope_of};
+use super::tenant::Tenant;
 
 /// Number of records shown, and the most that a client may ask for. The records among which it may choose by their members are
 /// as many: each has up to 64 KiB.
@@ -129,40 +128,10 @@ struct TailQuery {
     outcome: Option<String>,
 }
 
-/// The members that records must have.
-struct Filter {
-    scope: Option<Scope>,
-    client: Option<String>,
-    tool: Option<String>,
-    outcome: Option<String>,
-}
-
-impl Filter {
-    const fn is_empty(&self) -> bool {
-        self.scope.is_none() && self.client.is_none() && self.tool.is_none() && self.outcome.is_none()
-    }
-
-    fn matches(&self, record: &Map<String, Value>) -> bool {
-        let is = |found: Option<&Value>, wanted: Option<&str>| {
-            wanted.is_none_or(|wanted| found.and_then(Value::as_str) == Some(wanted))
-        };
-        // The log of commands on the host has answers, which somebody gave, beside uses, which somebody asked for.
-        let who = |of_use: &str, of_answer: &str| {
-            let used = record.get("who").and_then(|who| who.get(of_use));
-            used.or_else(|| record.get("answer").and_then(|answer| answer.get(of_answer)))
-        };
-        is(who("scope", "scope"), self.scope.as_ref().map(Scope::as_str))
-            && is(who("client", "by"), self.client.as_deref())
-            && is(record.get("tool"), self.tool.as_deref())
-            && is(record.get("outcome"), self.outcome.as_deref())
-    }
-}
-
 async fn tail(State(api): State<Arc<Api>>, Params(query): Params<TailQuery>) -> Result<Response, ApiError> {
     let limit = query.limit.unwrap_or(SHOWN).min(MAX_SHOWN);
-    let account = query.tenant.as_ref().map(Account::of_tenant);
     let filter = Filter {
-        scope: account.and_then(|account| scope_of(&account)),
+        scope: query.tenant.as_ref().and_then(Tenant::scope),
         client: query.client,
         tool: query.tool,
         outcome: query.outcome,

@@ -26,6 +26,11 @@ impl Tenant {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns the scope of what keys of the tenant do.
+    pub fn scope(&self) -> Option<Scope> {
+        scope_of(&Account::of_tenant(self))
+    }
 }
 
 impl FromStr for Tenant {

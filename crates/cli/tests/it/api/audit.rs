@@ -32,6 +32,9 @@ fn the_operator_reads_and_verifies_the_audit_log_and_nobody_else() {
         of_two.len() == 1 && of_two[0]["who"]["client"] == two.id.as_str(),
         "{of_two:?}"
     );
+    let options = ["--json", "--tenant", "two", "--tool", "run_code"];
+    let log = world.dir.run(["audit", "tail"].iter().chain(&options));
+    assert_eq!(serde_json::from_str::<Value>(log.ok()).unwrap(), of_two[0]);
     let of_one = records(&format!("?client={}&outcome=answered", one.id));
     assert_eq!(of_one.len(), 2, "{of_one:?}");
     assert!(records("?client=nobody").is_empty());
