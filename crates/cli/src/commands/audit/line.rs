@@ -44,7 +44,8 @@ pub(super) fn readable(line: &str) -> String {
     let duration = duration(record["duration_micros"].as_u64().unwrap_or_default());
     let arguments = visible(&short(&record["arguments"].to_string()));
     let tool = text(&record["tool"]);
-    format!("{time}  {who:<12}  {tool:<16}  {outcome:<10}  {duration:>7}  {arguments}")
+    // Who and the tool have their width; what varies most stands last.
+    format!("{time}  {who:<22}  {tool:<16}  {duration:>7}  {outcome:<10}  {arguments}")
 }
 
 /// Returns the caller by which people know it: over HTTP the key, whose scope is a digest, elsewhere the scope. Over other surfaces
@@ -105,7 +106,7 @@ mod tests {
         let line = readable(&record.to_string());
         assert_eq!(
             line,
-            "2026-11-21T22:15:00.123Z  ann (mcp)     run\\u{1b}[2J      answered     12.3ms  \
+            "2026-11-21T22:15:00.123Z  ann (mcp)               run\\u{1b}[2J       12.3ms  answered    \
              {\"code\":\"\\u{9b}31m\\u{202e}\\u{2028}x\\n\"}"
         );
     }
