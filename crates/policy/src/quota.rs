@@ -67,7 +67,7 @@ impl Quota {
     /// Renders the quota for the end of a line; nothing without limits.
     pub fn to_text(self) -> String {
         let limits = [
-            self.runs.map(|runs| format!("{runs} runs")),
+            self.runs.map(|runs| counted(runs, "run", "runs")),
             self.cpu_seconds
                 .map(|seconds| format!("{seconds} s of processor time")),
             self.memory_gib_seconds
@@ -77,13 +77,19 @@ impl Quota {
         ];
         let daily: Vec<String> = limits.into_iter().flatten().collect();
         let daily = (!daily.is_empty()).then(|| format!("{} a day", daily.join(", ")));
-        let sandboxes = self.sandboxes.map(|most| format!("{most} sandboxes at a time"));
+        let sandboxes = self
+            .sandboxes
+            .map(|most| counted(most, "sandbox", "sandboxes") + " at a time");
         let parts: Vec<String> = daily.into_iter().chain(sandboxes).collect();
         match parts.is_empty() {
             true => String::new(),
             false => format!("  {}", parts.join(", ")),
         }
     }
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 #[cfg(test)]
@@ -94,6 +100,12 @@ mod tests {
     fn a_quota_ends_a_line() {
         let check = |quota: Quota, expected: &str| assert_eq!(quota.to_text(), expected);
         let (runs, sandboxes) = (Some(5), Some(2));
+        let one = Quota {
+            runs: Some(1),
+            sandboxes: Some(1),
+            ..Quota::default()
+        };
+        check(one, "  1 run a day, 1 sandbox at a time");
         check(Quota::default(), "");
         check(
             Quota {

@@ -164,6 +164,7 @@ impl ReportedKey {
         let total = &self.total;
         let sandboxes = match (self.sandboxes, self.quota.sandboxes) {
             (0, None) => String::new(),
+            (1, None) => "  now: 1 sandbox".to_owned(),
             (now, most) => format!("  now: {now}{} sandboxes", of(most)),
         };
         let tenant = self

@@ -66,7 +66,7 @@ fn revoke(key: &str, store: &KeyStore, context: &Context) -> anyhow::Result<Stri
         Revoked::Before => Ok(format!("{id} was revoked before\n")),
         Revoked::Unknown => {
             let what = format!("there is no key `{}` to revoke", shown_id(key));
-            let hint = "a key is named by its id, which is the first column of `ringfence keys ls`";
+            let hint = "a key is named by its id, the first column of `ringfence keys ls`, and not by its name or tenant";
             Err(Failure::refused(what, hint).of(ErrorKind::NotFound).into())
         }
     }

@@ -210,7 +210,7 @@ impl StoredKey {
     pub fn table(keys: &[Self]) -> String {
         let header = format!(
             "{:<11}  {:<16}  {:<10}  {:<18}  {}\n",
-            "ID", "RIGHTS", "CREATED", "STATE", "NAME"
+            "ID", "RIGHTS", "CREATED", "STATE", "NAME, QUOTA"
         );
         header + &keys.iter().map(Self::to_line).collect::<String>()
     }
