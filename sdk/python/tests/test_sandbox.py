@@ -487,7 +487,7 @@ def test_arguments_of_another_shape_are_named(client: Client, sandbox: Sandbox) 
     for options, expected in [
         ({"memory": "1 parsec"}, f"`memory`: {size}"),
         ({"timeout": "5m", "disk": "1 parsec", "metadata": {"é": "1"}}, f"`disk`: {size}"),
-        ({"metadata": {"é": "1"}, "runtime": "x"}, "`runtime`: unknown variant `x`, expected one of `local`, `docker`, `podman`"),
+        ({"metadata": {"é": "1"}, "runtime": "x"}, "`runtime`: `x` is not one of `local`, `docker`, `podman`"),
         ({"cpus": 1, "env": {"A": 1}, "pids": 9}, "`env.A`: invalid type: integer `1`, expected a string"),
         ({"allowed_hosts": ["?"]}, "`allowed_hosts`: a host cannot contain `?`; write only the name, like `example.com`"),
     ]:

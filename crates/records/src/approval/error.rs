@@ -55,7 +55,7 @@ pub enum Unanswerable {
     #[error("there is no approval request with this id")]
     Unknown,
     /// The request is no longer pending.
-    #[error("the request is no longer pending: it is {}", .0.as_str())]
+    #[error("the request is no longer pending: {}", .0.description())]
     Late(State),
     /// The digest in the answer is not that of the request's text.
     #[error("the answer is for a different text than the request's")]

@@ -68,6 +68,18 @@ impl State {
         }
     }
 
+    /// Describes the state in a sentence.
+    pub(super) const fn description(self) -> &'static str {
+        match self {
+            Self::Pending => "it is pending",
+            Self::Approved => "it is approved",
+            Self::Rejected => "it is rejected",
+            Self::Expired => "it is expired",
+            Self::Abandoned => "it is abandoned",
+            Self::Consumed => "it was approved, and the approval was used",
+        }
+    }
+
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }

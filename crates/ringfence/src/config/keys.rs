@@ -221,10 +221,15 @@ fn plain(message: &str, value: &Value) -> String {
         return format!("{message}, found {value}");
     }
     match message.rsplit_once(", expected ") {
-        Some((found, expected)) => match found.strip_prefix("invalid type: ") {
-            Some(found) => format!("expected {}, found {found}", named(expected)),
-            None => message.to_owned(),
-        },
+        Some((found, expected)) => {
+            let of_type = found.strip_prefix("invalid type: ");
+            let of_word = found.strip_prefix("unknown variant ");
+            match (of_type, of_word) {
+                (Some(found), _) => format!("expected {}, found {found}", named(expected)),
+                (None, Some(word)) => format!("{word} is not {expected}"),
+                (None, None) => message.to_owned(),
+            }
+        }
         None => message.to_owned(),
     }
 }

@@ -189,7 +189,7 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ),
         (
             "[sandbox]\ntype = 'vm'",
-            "`sandbox.type`: unknown variant `vm`, expected one of `local`",
+            "`sandbox.type`: `vm` is not one of `local`",
         ),
         (
             "sandbox = 5",

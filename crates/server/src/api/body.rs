@@ -172,6 +172,9 @@ fn plain(text: &str) -> String {
     let Some((found, expected)) = text.rsplit_once(", expected ") else {
         return text;
     };
+    if let Some(word) = found.strip_prefix("unknown variant ") {
+        return format!("{word} is not {expected}");
+    }
     let mut words = expected.split(' ');
     let expected = match (words.next(), words.next()) {
         (Some("usize" | "u64" | "u32" | "u16" | "u8"), None) => "a whole number from 0",
