@@ -14,7 +14,7 @@ use crate::settings::SettingsError;
 /// An error of running a request. The program was not run, or its end is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the runtime `e2b` has no key: {0}")]
+    #[error("the runtime `e2b` cannot be used: {0}")]
     NoKey(KeyError),
     #[error("the address of the service cannot be used: {0}")]
     Address(SettingsError),

@@ -104,7 +104,14 @@ impl Error {
 /// Formats an error with its causes, on one line of bounded length. What it quotes of an image may be as long as a document.
 pub fn explain(error: &dyn std::error::Error) -> String {
     let causes = iter::successors(error.source(), |error| error.source());
-    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+    let text = causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        // Some have their cause's words in their own.
+        match text.ends_with(&cause) {
+            true => text,
+            false => format!("{text}: {cause}"),
+        }
+    });
     match text.char_indices().nth(MAX_EXPLANATION) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

@@ -92,12 +92,16 @@ fn nothing_is_sent_unless_you_chose_it() {
     project("");
 
     let keyless = Lab { key: "", ..lab };
-    keyless.refuses(RUN, 125, &["runtime_unavailable", "has no key", "E2B_API_KEY"]);
+    keyless.refuses(
+        RUN,
+        125,
+        &["runtime_unavailable", "its key is missing", "E2B_API_KEY"],
+    );
     let malformed = Lab {
         key: "two words",
         ..keyless
     };
-    malformed.refuses(RUN, 125, &["runtime_unavailable", "has no key"]);
+    malformed.refuses(RUN, 125, &["runtime_unavailable", "its key is empty"]);
     malformed.world.close();
 }
 
