@@ -34,7 +34,8 @@ pub struct Sources<'a> {
 }
 
 /// The hint about settings that a project's file may not make.
-const TRUST: &str = "set it in ~/.config/ringfence, or name this file with --config if you trust it";
+const TRUST: &str = "set it in your own configuration ($XDG_CONFIG_HOME/ringfence, by default ~/.config/ringfence), or name this file with --config \
+    if you trust it";
 
 /// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -303,7 +304,7 @@ impl Merge {
                     error.to_string(),
                     "`ringfence config schema` describes every key",
                 ));
-                Err(Problems(self.problems))
+                Err(Problems::by_line(self.problems))
             }
         }
     }

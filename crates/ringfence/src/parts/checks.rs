@@ -87,7 +87,7 @@ impl<'a> Checks<'a> {
     pub(super) fn finish(self) -> Result<Vec<String>, Problems> {
         match self.problems.is_empty() {
             true => Ok(self.warnings),
-            false => Err(Problems(self.problems)),
+            false => Err(Problems::by_line(self.problems)),
         }
     }
 

@@ -225,7 +225,8 @@ fn mistakes_of_values_hide_none_of_parts() {
             "{part}: {messages:?}"
         );
     }
-    assert_eq!(problems.len(), 3, "{messages:?}");
+    let at = |(message, line): (&&str, i32)| message.starts_with(&format!("ringfence.toml:{line}: "));
+    assert!(messages.iter().zip([2, 4, 6]).all(at), "{messages:?}");
 }
 
 #[test]
