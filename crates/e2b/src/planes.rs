@@ -41,6 +41,15 @@ impl Admitted {
         &self.client
     }
 
+    /// Returns the id of the sandbox that the request is for.
+    pub fn sandbox_id(&self) -> &str {
+        let sandbox = match &self.plane {
+            Plane::Envd(opened) | Plane::Interpreter(opened) => &opened.sandbox,
+            Plane::Program(visit) => &visit.sandbox,
+        };
+        sandbox.id().as_str()
+    }
+
     /// Returns `true` if the request had no credential, and needed none.
     pub const fn is_anonymous(&self) -> bool {
         self.is_anonymous

@@ -3,11 +3,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_e2b::{Admitted, BuildKey, Client, Error, Target, Tunnel};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::budget::BodyShare;
 use super::error::{ApiError, Reason};
@@ -81,7 +83,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
             .forget_ended(&client, |name| api.keys.has_lost(name, Right::Sandboxes));
         let connection = Connection::of(&request, &target, false);
         let answer = Box::pin(api.e2b.control(&client, build_key(api, &client), request));
-        let answer = recorded(api, name, &client, &path, answer);
+        let answer = recorded(api, name, &client, json!({ "path": path }), answer);
         return while_keyed(api, &client, connection, answer).await;
     }
     let admitted = match owner(api, door, &target, &request) {
@@ -110,8 +112,12 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
     let connection = Connection::of(&request, &target, admitted.is_anonymous());
     // Anonymous visitors would fill the log: their requests are no acts of the key's holder.
     let name = name.filter(|_| !admitted.is_anonymous());
+    let mut arguments = json!({ "path": path, "sandbox": admitted.sandbox_id() });
+    if let Some(file) = named_file(request.uri()) {
+        arguments["file"] = file.into();
+    }
     let answer = Box::pin(api.e2b.answer(admitted, request));
-    let answer = recorded(api, name, &client, &path, answer);
+    let answer = recorded(api, name, &client, arguments, answer);
     while_keyed(api, &client, connection, answer).await
 }
 
@@ -164,13 +170,25 @@ async fn recorded(
     api: &Arc<Api>,
     name: Option<&'static str>,
     client: &Client,
-    path: &str,
+    arguments: Value,
     answer: Pin<Box<impl Future<Output = Response>>>,
 ) -> Response {
     let Some(name) = name else { return answer.await };
     let answer = within_quota(api, name, client, answer);
     let api = Arc::clone(api);
-    recording::record_e2b(Recorder { api, name }, client, path, answer).await
+    recording::record_e2b(Recorder { api, name }, client, arguments, answer).await
+}
+
+/// Returns the file that a transfer names. The rest of its query may have a signature, which opens the file.
+fn named_file(uri: &Uri) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        path: String,
+    }
+    let named = Query::<Named>::try_from_uri(uri)
+        .ok()
+        .filter(|_| uri.path() == "/files");
+    named.map(|query| query.0.path)
 }
 
 /// Answers a request if the quota of the client's key allows it.

@@ -103,11 +103,11 @@ pub(super) async fn record(State(recorder): State<Recorder>, request: Request, n
     }
 }
 
-/// Like [`record`], for a request of one of E2B's clients.
+/// Like [`record`], for a request of one of E2B's clients, with the arguments of its record.
 pub(super) async fn record_e2b(
     recorder: Recorder,
     client: &ringfence_e2b::Client,
-    path: &str,
+    arguments: Value,
     answer: impl Future<Output = Response>,
 ) -> Response {
     if let Err(error) = recorder.check_room() {
@@ -116,8 +116,7 @@ pub(super) async fn record_e2b(
     let mut operation = UnderWay {
         scope: client.scope.as_str().to_owned(),
         client: client.name.clone(),
-        // The query may have a signature, which opens a file.
-        arguments: json!({ "path": path }),
+        arguments,
         started: SystemTime::now(),
         began: Instant::now(),
         is_recorded: false,
