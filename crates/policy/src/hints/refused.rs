@@ -90,6 +90,13 @@ fn open(host: &str) -> String {
     let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
     let range = match address {
         Some(address) => format!("`{}`", Cidr::single(address)),
+        // A guest chose the name: nothing else may stand in a command line that a person copies.
+        None if host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte)) =>
+        {
+            format!("the range of its address, which `getent hosts {host}` prints,")
+        }
         None => "its range".to_owned(),
     };
     format!(
@@ -164,6 +171,12 @@ mod tests {
             "refused: 127.0.0.1:8123 (127.0.0.1 has a loopback address, which is not allowed (RFC 1122)); add `127.0.0.1/32` to `egress.private_networks` \
              in your own configuration, $XDG_CONFIG_HOME/ringfence/ringfence.toml (by default in ~/.config)",
         );
+    }
+
+    #[test]
+    fn a_name_has_a_command_for_its_address_unless_it_could_be_another_command() {
+        assert!(open("pypi.org").contains("`getent hosts pypi.org` prints"));
+        assert!(open("a;b").contains("add its range to"));
     }
 
     #[test]
