@@ -1,6 +1,6 @@
 //! The bench's own directories, so that no existing server, state or configuration plays a part.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +28,8 @@ pub struct BenchContext {
     binary: PathBuf,
     directory: Directory,
     search_path: Option<std::ffi::OsString>,
+    /// Locked while the servers are used: they end with this process, however it ends.
+    _used: File,
     pub(super) machine: Machine,
 }
 
@@ -56,6 +58,7 @@ impl Machine {
 struct Directory(PathBuf);
 
 const PREFIX: &str = "ringfence-bench.";
+const LOCK: &str = "used.lock";
 
 impl Directory {
     /// Creates a directory for us alone, and removes the leftovers of killed measurements.
@@ -88,13 +91,17 @@ impl BenchContext {
     /// # Errors
     /// If the directories cannot be created.
     pub fn new(machine: Machine, full: bool) -> anyhow::Result<Self> {
+        let directory = Directory::create(&std::env::temp_dir())?;
+        let used = File::create(directory.0.join(LOCK)).context("making a lock for the servers")?;
+        used.lock_shared().context("locking for the servers")?;
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?,
             flood_bytes: if full { 10 << 30 } else { 1 << 30 },
             binary: std::env::current_exe().context("finding this program")?,
-            directory: Directory::create(&std::env::temp_dir())?,
+            directory,
+            _used: used,
             search_path: machine.local.path.clone(),
             machine,
             engine: None,
@@ -133,8 +140,8 @@ impl BenchContext {
 
     /// Starts a server with a state of its own.
     pub(super) fn start_engine(&self, world: &str, env: &[(&str, &str)]) -> anyhow::Result<Engine> {
-        let mut command = self.ringfence(world, &["serve"]);
-        command.envs(env.iter().copied());
+        let mut command = self.ringfence(world, &["serve", "--while-used"]);
+        command.arg(self.directory.0.join(LOCK)).envs(env.iter().copied());
         Engine::start(command, self.socket(world))
     }
 
