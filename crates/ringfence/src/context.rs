@@ -50,6 +50,17 @@ impl Context {
         }
     }
 
+    /// Returns a context of the same configuration whose state directory does not exist and cannot be made.
+    pub(crate) fn without_state(&self) -> Self {
+        let mut context = Self::new(
+            self.environment.clone(),
+            self.configuration.clone(),
+            self.log.clone(),
+        );
+        context.paths.state = PathBuf::from("/proc/no-state");
+        context
+    }
+
     /// Returns the file of `--config`.
     pub fn explicit_config(&self) -> Option<&Path> {
         match &self.configuration {

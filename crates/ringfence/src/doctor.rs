@@ -22,6 +22,20 @@ use crate::{cloud, container, local, named_paths, pyodide, settings, trust};
 /// # Errors
 /// If the configuration cannot be used.
 pub async fn examine(context: &Context) -> Result<Report, Error> {
+    let Err(refused) = context.paths.check_state() else {
+        return examine_with_state(context).await;
+    };
+    // Somebody else can write what lies there: nothing of it is read, and the machine is examined all the same.
+    let mut report = examine_with_state(&context.without_state()).await?;
+    let layer = directory(STATE, &context.paths.state, Err(refused));
+    let place = report.layers.iter_mut().find(|layer| layer.name == STATE);
+    if let Some(place) = place {
+        *place = layer;
+    }
+    Ok(report)
+}
+
+async fn examine_with_state(context: &Context) -> Result<Report, Error> {
     let settings = local::settings(&settings::settings(context)?, Warmth::Cold, context)?;
     let image = context.parts()?.containers.runs.clone();
     let surroundings = container::surroundings(context);
@@ -179,11 +193,13 @@ pub fn server_conflicts(context: &Context) -> Result<Vec<Conflict>, Error> {
     Ok(checked.filter_map(Result::err).collect())
 }
 
+const STATE: &str = "state directory";
+
 /// Checks the state and runtime directories.
 fn directories(context: &Context) -> [Layer; 2] {
     let paths = &context.paths;
     [
-        directory("state directory", &paths.state, paths.make_state()),
+        directory(STATE, &paths.state, paths.make_state()),
         directory("runtime directory", &paths.runtime, paths.make_runtime()),
     ]
 }

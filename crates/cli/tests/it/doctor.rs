@@ -278,6 +278,24 @@ fn people_get_aligned_lines_a_verdict_and_no_colours_but_on_a_terminal() {
 }
 
 #[test]
+fn a_state_directory_that_others_may_write_hides_no_layer() {
+    let world = World::here();
+    let state = world.dir.path("state/ringfence");
+    std::fs::create_dir_all(&state).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&state, mode).unwrap();
+    let report = report(&world);
+    let refused = layer(&report, "state directory");
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(
+        refused["status"] == "missing" && detail.contains("others may write to it"),
+        "{refused}"
+    );
+    assert_eq!(layer(&report, "python")["status"], "ok", "{report:#}");
+    assert_eq!(entries(&state), Vec::<String>::new());
+}
+
+#[test]
 fn nothing_is_left_behind() {
     let world = World::here();
     doctor(&world, &[]).ok();
