@@ -178,7 +178,7 @@ fn find(service: &Service, client: &Client, template: &str) -> Result<SnapshotIn
     service.sandboxes.find_snapshot(&client.scope, template).map_err(|_| {
         let name: String = template.chars().take(80).collect();
         Error::not_found(format!(
-            "template `{name}` was not found: there are `{BASE}`, `code-interpreter-v1` and your snapshots"
+            "template `{name}` was not found: there are `{BASE}`, `code-interpreter-v1`, your snapshots, and templates that you build with `Template.build`"
         ))
     })
 }

@@ -43,7 +43,7 @@ enum NoUser {
 }
 
 impl NoUser {
-    const ROOT: &str = "not supported: user `root` (a sandbox has one user, `user`, without privileges)";
+    const ROOT: &str = "not supported: user `root` (a sandbox has one user, `user`, without privileges; those of templates have root)";
 
     fn message(self) -> String {
         match self {
@@ -80,7 +80,7 @@ impl User {
         Self::of(name, sandbox).map_err(|no_user| match no_user {
             NoUser::Root => Error::not_supported(
                 "user `root`",
-                "a sandbox has one user, `user`, without privileges",
+                "a sandbox has one user, `user`, without privileges; those of templates have root",
             ),
             unknown @ NoUser::Unknown { .. } => Error::unauthenticated(&unknown.message()),
         })
