@@ -40,9 +40,9 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
             let (filter, count) = (filter.filter(), *lines as usize);
             let read = if filter.is_empty() { count } else { MAX_FILTERED };
             let newest = audit::tail(&directory, read).map_err(failure)?;
-            let last = filter.last(&newest, count).into_iter();
-            let text: String = last.map(|text| line(text) + "\n").collect();
-            context.ui.out(text)?;
+            for text in filter.last(&newest, count) {
+                context.ui.out(line(text) + "\n")?;
+            }
             if *follow {
                 go_on(Follow::behind(&directory, &newest), &filter, line, context.ui)?;
             }
@@ -54,11 +54,7 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
 /// Verifies both logs, or the host log alone. A head belongs to the named log, or to the first.
 fn verify(directory: &Path, host: bool, head: Option<&Link>, json: bool, ui: Ui) -> anyhow::Result<ExitCode> {
     let own = audit::host(directory);
-    let result = if host {
-        audit::verify(&own, head)
-    } else {
-        audit::verify(directory, head)
-    };
+    let result = audit::verify(if host { &own } else { directory }, head);
     let second = (!host).then(|| audit::verify(&own, None));
     if json {
         let mut object = shown(&result)?;

@@ -13,7 +13,7 @@ use ringfence_gateway_protocol as gateway;
 use ringfence_images::Selector;
 use ringfence_policy::{Scope, Trusted};
 use ringfence_sandbox::{KeyHosts, SnapshotStore};
-use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes, public_id};
+use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::listener::{Listener, Services};
 use ringfence_server::metrics::Metrics;
 use ringfence_server::remains::Remains;
@@ -117,22 +117,12 @@ fn check_images(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the keys of the API, and warns of one that can be guessed.
+/// Returns the keys of the API, and warns of one that is weak or has no effect.
 fn api_keys(remains: Arc<Remains>, context: &Context) -> anyhow::Result<ApiKeys> {
     let store = KeyStore::below(&context.paths.state);
-    let fixed = context.environment.text("RINGFENCE_API_KEY");
-    if let Some(key) = fixed.filter(|key| public_id(key) != *key) {
-        let id = public_id(key);
-        context.ui.warn(&format!(
-            "RINGFENCE_API_KEY is the key {id} of `ringfence keys create`: it keeps the rights and quotas of that key, and ends with it"
-        ));
-    }
-    let keys = ApiKeys::new(fixed, store).with_remains(remains);
-    if keys.has_weak_key() {
-        context.ui.err(
-            "RINGFENCE_API_KEY can be guessed, so peers with many wrong keys are refused for a minute: take 24 random \
-             characters or more, such as `e2b_$(openssl rand -hex 20)`, or `ringfence keys create`\n",
-        )?;
+    let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store).with_remains(remains);
+    if let Some(warning) = keys.warning() {
+        context.ui.err(format!("{warning}\n"))?;
     }
     Ok(keys)
 }

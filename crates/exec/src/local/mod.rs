@@ -207,7 +207,6 @@ impl Local {
         };
         let finished = run::supervise(&mut guest, &request.limits, since, connection, over).await;
         let turn = finished.lives.then_some(turn);
-        let survivors = finished.has_descendants.then(|| notice::SURVIVORS.to_owned());
         if Arc::strong_count(&served) == 1 {
             // Nobody else uses the launcher: the kernel tears it down while the result is assembled.
             served.end();
@@ -224,7 +223,7 @@ impl Local {
         if let Some(outlet) = outlet {
             result.meta.egress = Some(outlet.close().await);
         }
-        result.meta.warnings = served.warnings();
+        result.meta.warnings.extend(served.warnings());
         result
             .meta
             .warnings
@@ -235,7 +234,6 @@ impl Local {
         }
         result.meta.warnings.extend(notice::landlock_gap(guest.applied));
         result.meta.warnings.extend(collected.warnings);
-        result.meta.warnings.extend(survivors);
         self.retire(served, Some(guest), turn);
         result.duration = since.elapsed().as_secs_f64();
         Ok(result)

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_policy::{Scope, Timeout};
+use tokio::sync::oneshot;
 
 use super::{Registry, Sandboxes};
 use crate::error::Error;
@@ -55,7 +56,7 @@ impl Sandboxes {
     ) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
         let (state, scope) = (Arc::clone(&self.state), scope.clone());
-        to_its_end(async move {
+        self.to_its_end(async move {
             if sandbox.pause(processes).await? {
                 let event = LifeEvent::new(LifeEventType::Paused, &sandbox);
                 lock(&state).readers.send(&scope, event);
@@ -72,7 +73,7 @@ impl Sandboxes {
     pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
         let (state, scope) = (Arc::clone(&self.state), scope.clone());
-        to_its_end(async move {
+        self.to_its_end(async move {
             let has_resumed = sandbox.resume().await?;
             // Only now: a pause by the expiry may have been under way.
             if sandbox.paused_by_expiry.swap(false, Ordering::AcqRel) {
@@ -87,15 +88,22 @@ impl Sandboxes {
         })
         .await
     }
-}
 
-/// Carries out a change of a sandbox, also if whoever asked for it has gone: the engine of a container would finish it, and nobody
-/// would know.
-async fn to_its_end(
-    change: impl Future<Output = Result<SandboxInfo, Error>> + Send + 'static,
-) -> Result<SandboxInfo, Error> {
-    let changed = tokio::spawn(change).await;
-    changed.unwrap_or_else(|failed| Err(Error::Broken(failed.to_string())))
+    /// Carries out a change of a sandbox, also if whoever asked for it has gone: the engine of a container would finish it, and
+    /// nobody would know.
+    async fn to_its_end(
+        &self,
+        change: impl Future<Output = Result<SandboxInfo, Error>> + Send + 'static,
+    ) -> Result<SandboxInfo, Error> {
+        let (told, changed) = oneshot::channel();
+        {
+            let mut keepers = lock(&self.keepers);
+            while keepers.try_join_next().is_some() {}
+            keepers.spawn(async move { drop(told.send(change.await)) });
+        }
+        let lost = |_| Error::Broken("the server ends".to_owned());
+        changed.await.map_err(lost)?
+    }
 }
 
 impl Registry {

@@ -1,5 +1,6 @@
 //! Keys of the API, with the rights that each gives.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -89,6 +90,8 @@ impl Grant {
 #[derive(Debug)]
 pub struct ApiKeys {
     fixed: Option<Known>,
+    /// Id of the stored key that was to be the fixed one.
+    of_store: Option<String>,
     store: KeyStore,
     /// Files that the runs of keys leave; `None` if none are kept.
     remains: Option<Arc<Remains>>,
@@ -133,7 +136,8 @@ impl ApiKeys {
     /// Creates the keys: at most one fixed key, and those of a store. A key of the store's form is none but the store's: its rights,
     /// its quotas and its end hold wherever it comes from.
     pub fn new(fixed: Option<&str>, store: KeyStore) -> Self {
-        let fixed = fixed.filter(|key| public_id(key) == *key);
+        let of_store = fixed.map(public_id).filter(|id| Some(&**id) != fixed);
+        let fixed = fixed.filter(|_| of_store.is_none());
         let fixed = fixed.map(|key| Known {
             digest: digest(key),
             grant: Arc::new(Grant::of_fixed()),
@@ -141,6 +145,7 @@ impl ApiKeys {
         });
         Self {
             fixed,
+            of_store: of_store.map(Cow::into_owned),
             store,
             remains: None,
         }
@@ -168,8 +173,23 @@ impl ApiKeys {
         self.remains.as_ref()
     }
 
+    /// Returns a warning for the operator about the key that was to be the fixed one.
+    pub fn warning(&self) -> Option<String> {
+        match &self.of_store {
+            Some(id) => Some(format!(
+                "{FIXED} is the key {id} of `ringfence keys create`: it has the rights and quotas of that key, and ends with it"
+            )),
+            None => self.has_weak_key().then(|| {
+                format!(
+                    "{FIXED} can be guessed, so peers with many wrong keys are refused for a minute: take 24 random characters or \
+                     more, such as `e2b_$(openssl rand -hex 20)`, or `ringfence keys create`"
+                )
+            }),
+        }
+    }
+
     /// Returns `true` if the fixed key is so short, or of so few characters, that it can be guessed.
-    pub fn has_weak_key(&self) -> bool {
+    pub(super) fn has_weak_key(&self) -> bool {
         let fixed = self.fixed.as_ref();
         fixed.is_some_and(|fixed| fixed.strength == Strength::Weak)
     }
@@ -261,6 +281,7 @@ mod tests {
         let of_store = format!("rf_{}_{}", "0".repeat(8), "1".repeat(48));
         let keys_of_store = ApiKeys::new(Some(&of_store), store());
         assert!(keys_of_store.find(&of_store, Conduct::Usual).is_none());
+        assert!(keys_of_store.warning().unwrap().contains("rf_00000000 of"));
         // Whoever may be guessing does not find it, unless nobody could.
         assert!(keys.has_weak_key() && keys.find("of any form", Conduct::Guessing).is_none());
         let key = format!("e2b_{}", "0123456789abcdef".repeat(2));

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use ringfence_exec::bridge::{Call, Id, Malformed, Message, MessageSink, MessageStream};
 use ringfence_exec::runner::{Bridge, Serving};
 use ringfence_network::redact::Redactor;
@@ -57,19 +57,6 @@ pub struct Gatekeeper<'a> {
     /// Initialized on first use: most programs call nothing.
     table: OnceCell<Table>,
     closed: OnceLock<String>,
-}
-
-/// A call that is being answered.
-struct UnderWay {
-    /// Cancels it. `None` once it is cancelled.
-    take_back: Option<oneshot::Sender<()>>,
-    /// Number of values in its arguments.
-    values: usize,
-}
-
-/// Returns `true` if another call may be read.
-fn has_room(under_way: &HashMap<Id, UnderWay>) -> bool {
-    under_way.len() < AT_ONCE && under_way.values().map(|call| call.values).sum::<usize>() < MAX_VALUES
 }
 
 /// Rate limit state of a run.
@@ -122,7 +109,8 @@ impl<'a> Gatekeeper<'a> {
     /// Dispatches calls. An error is the reason to close the bridge.
     async fn converse(&self, line: &mut MessageStream, speaker: &MessageSink) -> Result<(), String> {
         let mut answering = FuturesUnordered::new();
-        let mut under_way: HashMap<Id, UnderWay> = HashMap::new();
+        let mut under_way: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
+        let mut values = 0;
         let mut visit = RunRate {
             calls: 0,
             due: Instant::now(),
@@ -134,32 +122,29 @@ impl<'a> Gatekeeper<'a> {
             };
             let message = tokio::select! {
                 biased;
-                Some(id) = answering.next(), if !answering.is_empty() => {
+                Some((id, of_call)) = answering.next(), if !answering.is_empty() => {
                     under_way.remove(&id);
+                    values -= of_call;
                     continue;
                 }
-                message = next, if has_room(&under_way) => message,
+                message = next, if answering.len() < AT_ONCE && values < MAX_VALUES => message,
             };
             match message.map_err(|error: Malformed| error.to_string())? {
                 None => return Ok(()),
                 Some(Message::Call(id, call)) => {
                     self.admit(&mut visit, &id, &call, speaker).await?;
                     let (take_back, cancellation) = oneshot::channel();
-                    let take_back = Some(take_back);
-                    let values = call.values();
-                    if under_way
-                        .insert(id.clone(), UnderWay { take_back, values })
-                        .is_some()
-                    {
+                    if under_way.insert(id.clone(), take_back).is_some() {
                         return Err("two pending calls have the same id".to_owned());
                     }
-                    answering.push(self.supervise(id, call, cancellation, speaker.clone()));
+                    let of_call = call.values();
+                    values += of_call;
+                    let answer = self.supervise(id, call, cancellation, speaker.clone());
+                    answering.push(answer.map(move |id| (id, of_call)));
                 }
                 // The caller cancels a call, which may have been answered meanwhile.
                 Some(Message::Error(id, _)) => {
-                    if let Some(call) = under_way.get_mut(&id) {
-                        call.take_back.take().map(|take_back| take_back.send(()));
-                    }
+                    under_way.remove(&id).map(|take_back| take_back.send(()));
                 }
                 Some(Message::Execute(..) | Message::Result(..) | Message::Complete(..)) => {
                     return Err("received a message that only the host may send".to_owned());
@@ -188,7 +173,7 @@ impl<'a> Gatekeeper<'a> {
             rules.max_calls
         );
         let fault = CallError::new("limit_exceeded", why.clone());
-        let refused = self.record(call).finish(Err(fault));
+        let refused = Record::begin(self.visitor, call).finish(Err(fault));
         speaker.say(&answer(id.clone(), refused)).await;
         Err(why)
     }
@@ -221,13 +206,9 @@ impl<'a> Gatekeeper<'a> {
             "device.describe_function" => return self.describe(&call).await,
             _ => {}
         }
-        let mut record = self.record(&call);
+        let mut record = Record::begin(self.visitor, &call);
         let called = self.attempt(call, &mut record).await;
         record.finish(called)
-    }
-
-    fn record(&self, call: &Call) -> Record<'a> {
-        Record::begin(self.visitor, call)
     }
 
     async fn attempt(&self, call: Call, record: &mut Record<'_>) -> Result<Value, CallError> {
@@ -257,14 +238,11 @@ impl<'a> Gatekeeper<'a> {
         };
         let calling = skill.call(function, arguments);
         let called = tokio::time::timeout(limit.as_duration(), calling).await;
-        let called = called.map_err(|_| {
-            let path = function.path();
-            CallError::new("timeout", format!("`{path}` gave no result within {limit}"))
-        })?;
+        let late = || format!("`{}` gave no result within {limit}", function.path());
+        let called = called.map_err(|_| CallError::new("timeout", late()))?;
         let result = called.map_err(|fault| redacted_fault(function, fault, self.visitor.redactor))?;
         function.check_result(&result).map_err(|why| {
-            let path = function.path();
-            let told = format!("`{path}` gave what it does not promise: {why}");
+            let told = format!("`{}` gave what it does not promise: {why}", function.path());
             CallError::new("failed", sanitised(&told))
         })?;
         Ok(result)
@@ -312,8 +290,7 @@ fn redacted_fault(function: &Function, fault: CallError, redactor: &Redactor) ->
         "unavailable" | "invalid_arguments" | "not_found" => &fault.kind,
         _ => "failed",
     };
-    let message = redactor.redact(read_of(&fault.message));
-    let message = sanitised(&message);
+    let message = sanitised(&redactor.redact(read_of(&fault.message)));
     CallError::new(kind, sanitised(&format!("{}: {message}", function.path())))
 }
 

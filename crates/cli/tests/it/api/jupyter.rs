@@ -283,7 +283,27 @@ fn a_kernel_is_interrupted_restarted_and_ended() {
         (&json!("(False, True)"), &json!(1))
     );
 
-    // A lost interpreter is told, and the next cell has a new one.
+    a_lost_interpreter_is_replaced(&mut notebook, &surface);
+
+    let id = other.send("control", "shutdown_request", json!({"restart": false}));
+    assert_eq!(
+        contents(&other.answers(&id), "shutdown_reply")[0]["restart"],
+        false
+    );
+    for client in [&mut notebook, &mut other] {
+        let last = std::iter::from_fn(|| client.next()).last().unwrap();
+        assert_eq!(last["content"]["execution_state"], "dead");
+    }
+    surface
+        .ask(&format!("GET {KERNELS}/{kernel}"), &[BEARER], "")
+        .refused(404, "not_found");
+    let sandboxes = surface.ask("GET /v1/sandboxes", &[BEARER], "").json();
+    assert_eq!(sandboxes["sandboxes"], json!([]));
+    world.close();
+}
+
+/// A lost interpreter is told, and the next cell has a new one.
+fn a_lost_interpreter_is_replaced(notebook: &mut Notebook, surface: &Surface) {
     let told = notebook.run("os.kill(os.getpid(), 9)");
     assert!(
         reply(&told)["evalue"]
@@ -305,22 +325,6 @@ fn a_kernel_is_interrupted_restarted_and_ended() {
     assert_eq!(surface.ask(&remove, &[BEARER], "").status, 200);
     assert_eq!(reply(&notebook.run("print(4)"))["ename"], "SandboxError");
     assert_eq!(printed(&notebook.run("print(5)")), "5\n");
-
-    let id = other.send("control", "shutdown_request", json!({"restart": false}));
-    assert_eq!(
-        contents(&other.answers(&id), "shutdown_reply")[0]["restart"],
-        false
-    );
-    for client in [&mut notebook, &mut other] {
-        let last = std::iter::from_fn(|| client.next()).last().unwrap();
-        assert_eq!(last["content"]["execution_state"], "dead");
-    }
-    surface
-        .ask(&format!("GET {KERNELS}/{kernel}"), &[BEARER], "")
-        .refused(404, "not_found");
-    let sandboxes = surface.ask("GET /v1/sandboxes", &[BEARER], "").json();
-    assert_eq!(sandboxes["sandboxes"], json!([]));
-    world.close();
 }
 
 #[test]

@@ -128,13 +128,13 @@ pub(super) async fn evaluate(
         }
     };
     let ending = run::wait_or_kill(parts, &mut reader, bounds, feeding, answer).await;
-    if let Ending::Ended(_) = &ending {
-        // The session has ended, and nothing of it runs or writes once that is told. Its end waits for the rest.
-        guest.end_descendants().await;
-    }
+    // Nothing of a session that has ended runs or writes once that is told.
+    let has_descendants = matches!(ending, Ending::Ended(_)) && !guest.end_descendants().await;
     reader.drain(&guest.stdout, &guest.stderr).await;
     let usage = guest.group.as_mut().map(|group| group.take_usage());
-    classify(ending, usage, reader)
+    let mut evaluated = classify(ending, usage, reader);
+    evaluated.finished.has_descendants = has_descendants;
+    evaluated
 }
 
 /// Classifies the end of an evaluation.

@@ -120,7 +120,7 @@ impl Interpreter {
             interrupted,
             ended: ended.is_some(),
         });
-        meta.warnings = self.served.warnings();
+        meta.warnings.extend(self.served.warnings());
         meta.warnings
             .extend(self.served.preload_warnings(Language::Python));
         // One that no zygote made is confined as a run.
