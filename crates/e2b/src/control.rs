@@ -30,8 +30,12 @@ pub(crate) async fn answer(
     // Clients encode the colon of `name:tag`.
     let plain = path.replace("%3A", ":").replace("%3a", ":");
     match (method.as_str(), &parts(&plain)[..]) {
-        ("POST", ["sandboxes"]) => create::create(service, client, create::Version::One, request).await,
-        ("POST", ["v2", "sandboxes"]) => create::create(service, client, create::Version::Two, request).await,
+        ("POST", ["sandboxes"]) => {
+            create::create(service, client, &key.begin_run, create::Version::One, request).await
+        }
+        ("POST", ["v2", "sandboxes"]) => {
+            create::create(service, client, &key.begin_run, create::Version::Two, request).await
+        }
         ("GET", ["sandboxes"] | ["v2", "sandboxes"]) => list::list(service, client, &request),
         ("GET", ["sandboxes", id]) => life::info(service, client, id),
         ("DELETE", ["sandboxes", id]) => kill(service, client, id).await,

@@ -10,6 +10,9 @@ use crate::sys;
 
 const PATH: &CStr = c"/proc/sys/kernel/random/boot_id";
 
+/// Bytes of a file system that an id takes: one page. Where pages are larger, a cell's disk is that much smaller.
+pub(crate) const BYTES: u64 = 4096;
+
 /// The boot id of a cell: a file in its own file system, open for its init alone.
 #[derive(Debug)]
 pub(crate) struct BootId(File);

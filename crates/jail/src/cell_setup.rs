@@ -145,8 +145,10 @@ fn listen(port: u16) -> Result<OwnedFd, StepError> {
 /// Creates one size-limited tmpfs and mounts it at several places.
 fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
     const STEP: &str = "mount the writable directories";
-    let inodes = (spec.disk_bytes / 4096).clamp(64, 65_536);
-    let size = CString::new(spec.disk_bytes.to_string())
+    // The file beside the guest's does not count as its own.
+    let inodes = (spec.disk_bytes / 4096).clamp(64, 65_536) + 1;
+    let size = spec.disk_bytes.saturating_add(boot_id::BYTES);
+    let size = CString::new(size.to_string())
         .map_err(io::Error::other)
         .step(STEP)?;
     let inodes = CString::new(inodes.to_string())

@@ -115,5 +115,5 @@ def test_where_no_packages_can_be_installed_the_way_is_told(server: Server, clie
     ]:
         with pytest.raises(RingfenceError, match=told):
             Sandbox(client=client, **options)  # type: ignore[arg-type]
-    with pytest.raises(RingfenceError, match="sandbox.python"):
+    with pytest.raises(RingfenceError, match="packages.default"):
         Sandbox(url=server.url, api_key=KEY, packages=["tidbit"])

@@ -15,7 +15,7 @@ use super::copies::processes;
 use super::network;
 use super::sandbox::handed_over;
 use crate::body::{self, Described};
-use crate::client::Client;
+use crate::client::{BeginRun, Client};
 use crate::envd::ACCOUNT;
 use crate::error::Error;
 use crate::ingress::Ingress;
@@ -73,6 +73,7 @@ struct AutoResume {
 pub(super) async fn create(
     service: &Service,
     client: &Client,
+    begin_run: &BeginRun,
     version: Version,
     request: Request,
 ) -> Result<Response, Error> {
@@ -101,7 +102,12 @@ pub(super) async fn create(
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
     // A client that leaves while the template's commands start has no id of it, and E2B's protocol no keys by which it could ask again.
     let unclaimed = Unclaimed::new(&service.sandboxes, &client.scope, &sandbox);
-    if let Some(of_template) = &of_template {
+    if let Some(of_template) = of_template
+        .as_ref()
+        .filter(|template| start::has_commands(template))
+    {
+        // Programs of the client's choice, as those of a build's steps.
+        begin_run().map_err(Error::busy)?;
         start::start(&sandbox, of_template, sockets).await?;
     }
     let settings = Settings {

@@ -49,6 +49,11 @@ pub(crate) enum Sockets {
     None,
 }
 
+/// Returns `true` if a sandbox of the template starts with programs.
+pub(crate) const fn has_commands(settings: &Settings) -> bool {
+    settings.start.is_some() || settings.ready.is_some()
+}
+
 /// Starts the command of a template, if it has one, and waits until it is ready.
 pub(crate) async fn start(sandbox: &Sandbox, settings: &Settings, sockets: Sockets) -> Result<(), Error> {
     let started = match &settings.start {

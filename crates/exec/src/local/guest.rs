@@ -81,8 +81,6 @@ pub(super) struct Guest {
     gone: Option<oneshot::Receiver<()>>,
 }
 
-/// Number of tasks in the control group of a guest that has exited and left nothing: the init of its cell.
-const INIT: u64 = 1;
 /// Time that killed processes have until they are gone.
 const DESCENDANTS: Duration = Duration::from_secs(10);
 
@@ -543,7 +541,9 @@ impl Guest {
     /// others may keep from the processor, so each is killed by itself, too.
     pub(super) async fn end_descendants(&mut self) -> bool {
         let tasks = self.group.as_ref().and_then(Group::task_gauge);
-        if tasks.is_some_and(|tasks| matches!(tasks.read(), Ok(..=INIT))) {
+        // The init of its cell, if it has one.
+        let own = u64::from(self.applied.namespaces);
+        if tasks.is_some_and(|tasks| tasks.read().is_ok_and(|left| left <= own)) {
             return true;
         }
         self.launcher.kill(self.id).await;

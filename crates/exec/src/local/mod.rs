@@ -215,25 +215,25 @@ impl Local {
             Some(host_output) => host_output.collect(&guest.output),
             None => collect(&guest.output, None, request.limits.disk.0),
         };
+        let survivors = finished.survivors();
         let mut result = assemble(request, &guest, finished, start, since);
+        let meta = &mut result.meta;
         let groups = guest.group.as_ref().and(self.groups.get());
-        add_groups(&mut result.meta, groups.map(|groups| groups.version().to_owned()));
-        result.meta.output_files = collected.files;
-        result.meta.output_incomplete = collected.incomplete;
+        add_groups(meta, groups.map(|groups| groups.version().to_owned()));
+        meta.output_files = collected.files;
+        meta.output_incomplete = collected.incomplete;
         if let Some(outlet) = outlet {
-            result.meta.egress = Some(outlet.close().await);
+            meta.egress = Some(outlet.close().await);
         }
-        result.meta.warnings.extend(served.warnings());
-        result
-            .meta
-            .warnings
-            .extend(served.preload_warnings(request.language));
+        meta.warnings = served.warnings();
+        meta.warnings.extend(survivors);
+        meta.warnings.extend(served.preload_warnings(request.language));
         if fence != Fence::Host {
             let gap = notice::limits_gap(guest.limit_scope, &request.limits, false);
-            result.meta.warnings.extend(gap);
+            meta.warnings.extend(gap);
         }
-        result.meta.warnings.extend(notice::landlock_gap(guest.applied));
-        result.meta.warnings.extend(collected.warnings);
+        meta.warnings.extend(notice::landlock_gap(guest.applied));
+        meta.warnings.extend(collected.warnings);
         self.retire(served, Some(guest), turn);
         result.duration = since.elapsed().as_secs_f64();
         Ok(result)

@@ -10,7 +10,7 @@ use ringfence_policy::{
 use super::destination::Destination;
 use super::guest::{Guest, LimitScope, Output};
 use super::launcher_state::Start;
-use super::notice::{self, full, notice};
+use super::notice::{full, notice};
 use super::output_files;
 use super::run::Finished;
 use crate::filter::{FENCE, FENCE_NETWORK};
@@ -52,8 +52,6 @@ pub(super) fn assemble(
     meta.failed_forks = finished.failed_forks;
     meta.warm = start != Start::Cold;
     meta.preloaded = start == Start::Preloaded;
-    meta.warnings
-        .extend(finished.has_descendants.then(|| notice::SURVIVORS.to_owned()));
     meta.image = request.image.as_ref().map(|image| ImageFacts {
         reference: image.reference.clone(),
         digest: image.digest.clone(),

@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::exit;
 use super::guest::{Guest, GuestParts, Output};
 use super::launcher::Exit;
+use super::notice;
 use super::output_reader::OutputReader;
 use super::workdir;
 use crate::bridge::ByteChannel;
@@ -229,6 +230,11 @@ pub(super) fn classify_exit(end: End, usage: Option<Usage>, reader: OutputReader
 }
 
 impl Finished {
+    /// Returns the warning about processes that could not be ended.
+    pub(super) fn survivors(&self) -> Option<String> {
+        self.has_descendants.then(|| notice::SURVIVORS.to_owned())
+    }
+
     /// Combines an outcome with the captured output and the resource usage.
     pub(super) fn new(outcome: Outcome, exit_code: i32, usage: Option<Usage>, reader: OutputReader) -> Self {
         let (stdout, stderr) = reader.finish();

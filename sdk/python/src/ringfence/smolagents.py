@@ -77,7 +77,7 @@ class RingfenceExecutor(RemotePythonExecutor):
         """Checks that the sandbox's Python has the packages that tools need. It installs none."""
         modules = [_MODULES.get(name, name).partition(".")[0] for name in additional_imports]
         code = f"import importlib.util\n[name for name in {modules!r} if importlib.util.find_spec(name) is None]"
-        missing = self._run(code).text
+        missing = self._run(code).text or ""
         if missing != "[]":
             names = [name for name, module in zip(additional_imports, modules) if repr(module) in missing]
             raise RingfenceError(

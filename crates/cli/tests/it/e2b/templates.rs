@@ -62,7 +62,7 @@ fn the_client_of_e2b_builds_templates() {
     tags_are_those_of_one_key(&world, &surface);
     a_build_ends_with_its_key(&world, &surface);
     what_is_built_is_recorded(&world);
-    steps_of_a_build_count_as_runs(&world, &surface);
+    commands_of_templates_count_as_runs(&world, &surface);
     world.stop_engine("TERM");
     std::fs::remove_dir_all(world.dir.path("state/ringfence/images")).unwrap();
     world.close();
@@ -164,36 +164,60 @@ fn a_build_ends_with_its_key(world: &World, surface: &Surface) {
     while running() {}
 }
 
-/// Two of three steps are within the quota.
-fn steps_of_a_build_count_as_runs(world: &World, surface: &Surface) {
+/// Steps of a build and start commands are programs that a key's quota of runs counts.
+fn commands_of_templates_count_as_runs(world: &World, surface: &Surface) {
     let key = world
         .dir
-        .run(["keys", "create", "bounded", "--quota-runs", "2"])
+        .run(["keys", "create", "bounded", "--quota-runs", "4"])
         .ok()
         .trim()
         .to_owned();
     let header = format!("X-API-Key: {key}");
     let ask = |line: &str, body: &str| surface.ask(line, &[&header], body);
-    let created = ask("POST /v3/templates", r#"{"name": "bounded"}"#).json();
-    let [id, build] = ["templateID", "buildID"].map(|name| created[name].as_str().unwrap());
+    let build = |name: &str, body: &str| {
+        let created = ask("POST /v3/templates", &format!(r#"{{"name": "{name}"}}"#)).json();
+        let [id, build] = ["templateID", "buildID"].map(|name| created[name].as_str().unwrap());
+        let started = ask(&format!("POST /v2/templates/{id}/builds/{build}"), body);
+        assert_eq!(started.status, 202, "{started:?}");
+        let status = format!("GET /templates/{id}/builds/{build}/status");
+        loop {
+            let told = ask(&status, "");
+            if ["error", "ready"].iter().any(|end| told.json()["status"] == *end) {
+                return told.body;
+            }
+        }
+    };
+    // A start command for each sandbox.
+    let told = build(
+        "starts",
+        r#"{"fromImage": "test/tools:1", "startCmd": "sleep 100"}"#,
+    );
+    assert!(told.contains("\"ready\""), "{told}");
+    let built: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let remove = format!("DELETE /templates/{}", built["templateID"].as_str().unwrap());
+    let sandbox = || ask("POST /sandboxes", r#"{"templateID": "starts"}"#);
+    for _ in 0..2 {
+        assert_eq!(sandbox().status, 201);
+    }
+    // Two of three steps are within the rest.
     let step = |number| format!(r#"{{"type": "RUN", "args": ["echo step-$(({number} + 40))"]}}"#);
     let steps = [1, 2, 3].map(step).join(", ");
-    let steps = format!(r#"{{"fromImage": "test/tools:1", "steps": [{steps}]}}"#);
-    let started = ask(&format!("POST /v2/templates/{id}/builds/{build}"), &steps);
-    assert_eq!(started.status, 202, "{started:?}");
-    let status = format!("GET /templates/{id}/builds/{build}/status");
-    let mut told = ask(&status, "").body;
-    while !told.contains("\"error\"") {
-        told = ask(&status, "").body;
-    }
+    let told = build(
+        "steps",
+        &format!(r#"{{"fromImage": "test/tools:1", "steps": [{steps}]}}"#),
+    );
     assert!(
         told.contains("step-41") && told.contains("step-42") && !told.contains("step-43"),
         "{told}"
     );
+    const USED_UP: &str = "the quota of the key is used up: 4 of 4 runs today";
+    assert!(told.contains(USED_UP), "{told}");
+    let refused = sandbox();
     assert!(
-        told.contains("the quota of the key is used up: 2 of 2 runs today"),
-        "{told}"
+        refused.status == 429 && refused.body.contains(USED_UP),
+        "{refused:?}"
     );
+    assert_eq!(ask(&remove, "").status, 204);
     world.dir.run(["keys", "revoke", &key[..11]]).ok();
 }
 

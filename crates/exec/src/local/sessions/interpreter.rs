@@ -107,6 +107,7 @@ impl Interpreter {
             SessionOrigin::Started if count == 1 => Start::Cold,
             SessionOrigin::Forked | SessionOrigin::Started => Start::Warm,
         };
+        let survivors = finished.survivors();
         let mut result = assemble(request, &self.guest, finished, start, work.since);
         let meta = &mut result.meta;
         add_groups(meta, self.cgroup.clone());
@@ -120,7 +121,8 @@ impl Interpreter {
             interrupted,
             ended: ended.is_some(),
         });
-        meta.warnings.extend(self.served.warnings());
+        meta.warnings = self.served.warnings();
+        meta.warnings.extend(survivors);
         meta.warnings
             .extend(self.served.preload_warnings(Language::Python));
         // One that no zygote made is confined as a run.
