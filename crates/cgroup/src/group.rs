@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
 /// A group. Dropping it removes it like [`Group::close`], but ignores errors.
 #[derive(Debug)]
 pub struct Group {
@@ -307,17 +309,28 @@ impl Group {
             && self.counters.reset_peak().is_ok()
     }
 
-    /// Kills all members if the kernel supports it (version 2 since Linux 5.14). Otherwise returns their
-    /// pids, for the caller to kill.
+    /// Kills all members. Where the kernel cannot (version 1, and version 2 before Linux 5.14), each is killed by itself, and
+    /// what they start meanwhile is not.
     ///
     /// # Errors
     /// If the kernel's list cannot be read.
-    pub fn kill_all(&self) -> Result<Vec<u32>, Error> {
+    pub fn kill_all(&self) -> Result<(), Error> {
         let file = self.places.pids.join("cgroup.kill");
         if self.version == Version::V2 && file.exists() && write(file, "1").is_ok() {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        self.members()
+        let open = |member: u32| {
+            let pid = Pid::from_raw(i32::try_from(member).ok()?)?;
+            Some((member, pidfd_open(pid, PidfdFlags::empty()).ok()?))
+        };
+        let opened: Vec<_> = self.members()?.into_iter().filter_map(open).collect();
+        // One that has left the list may have been another process by the time it was opened.
+        let members = self.members()?;
+        for (_, process) in opened.iter().filter(|(member, _)| members.contains(member)) {
+            // It may have ended.
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+        Ok(())
     }
 
     /// Removes the group, waiting up to a tenth of a second for exiting processes.
@@ -486,7 +499,7 @@ mod tests {
         write(own.join("slot/cgroup.procs"), &child.id().to_string()).unwrap();
         assert_eq!(group.members().unwrap(), [child.id()]);
         assert!(group.usage().cpu_seconds.is_some());
-        assert_eq!(group.kill_all().unwrap(), [0; 0]);
+        group.kill_all().unwrap();
         assert_eq!(
             std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()),
             Some(libc::SIGKILL)

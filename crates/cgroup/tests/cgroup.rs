@@ -179,18 +179,12 @@ fn a_group_in_use_cannot_be_closed() {
 }
 
 #[test]
-fn members_are_named_or_killed() {
+fn all_members_are_killed() {
     let Some(hierarchy) = hierarchy() else { return };
     let group = hierarchy.group(&slot("kill"), LIMITS).unwrap();
     let mut child = shell(&group, "read line");
-    let left = group.kill_all().unwrap();
-    match hierarchy.version() {
-        Version::V1 => {
-            assert_eq!(left, [child.id()]);
-            child.kill().unwrap();
-        }
-        Version::V2 => assert_eq!(left, [0; 0]),
-    }
+    assert_eq!(group.members().unwrap(), [child.id()]);
+    group.kill_all().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     group.close().unwrap();
 }

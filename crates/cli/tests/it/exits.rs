@@ -1,7 +1,9 @@
 //! The ends of warm programs: one that is alone in its cell is known to end before the kernel has taken it
 //! apart, and nobody can tell.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use crate::world::{Mode, Place, World, play};
 
@@ -191,35 +193,44 @@ for number in os.listdir('/proc/self/fd'):
 /// Processes that a program leaves are gone with its result, however busy they keep the processor of its cell: what they
 /// wrote afterwards would get past every check of the workspace that is made at its beginning.
 #[test]
-fn nothing_writes_once_the_result_is_there() {
+fn nothing_runs_once_the_result_is_there() {
     const LEAVE: &str = "import os, time\n\
-        for _ in range(30):\n    \
+        late = os.open('late', os.O_CREAT | os.O_APPEND | os.O_WRONLY)\n\
+        for _ in range(50):\n    \
             if os.fork() == 0:\n        \
-                late = os.open('late', os.O_CREAT | os.O_APPEND | os.O_WRONLY)\n        \
                 while True: os.write(late, b'.')\n\
-        while not os.path.exists('late') or os.path.getsize('late') < 1000: time.sleep(0.01)\n";
+        while os.fstat(late).st_size < 1000: time.sleep(0.01)\n";
+    const LEAVE_BY_BASH: &str = "exec 9>> late; for _ in $(seq 50); do (while :; do printf . >&9; done) & done; \
+        while [ $(stat -c %s late) -lt 1000 ]; do sleep 0.01; done; exit 4";
     for mode in [Mode::OneShot, Mode::Engine] {
         play(World::new(mode, Place::Here), |world| {
             let workspace = world.dir.path("work/project");
             fs::create_dir_all(&workspace).unwrap();
-            let size = || fs::metadata(workspace.join("late")).unwrap().len();
-            let within = ["--workspace", "project", "--cpus", "0.5"];
+            let late = workspace.join("late");
             let check = |args: &[&str], status: i64| {
+                let within = ["--workspace", "project", "--cpus", "0.2"];
                 let run = world.json([&within, args].concat());
-                let after = size();
+                assert_eq!(holders(&late), Vec::<PathBuf>::new(), "{args:?}");
                 assert_eq!(run.get("exit_code"), status, "{run:?}");
-                // Another run, to let time pass.
-                world.json([&within[..], &["-c", "print(1)"]].concat());
-                assert_eq!(size(), after, "{args:?}");
+                fs::remove_file(&late).unwrap();
             };
             check(&["-c", &format!("{LEAVE}os._exit(3)")], 3);
             check(&["-c", &format!("{LEAVE}os.kill(os.getpid(), 11)")], -11);
-            let bash = "for _ in $(seq 20); do (while :; do printf . >> late; done) & done; \
-                        while [ $(stat -c %s late) -lt 1000 ]; do sleep 0.01; done; exit 4";
-            check(&["-l", "bash", "-c", bash], 4);
+            check(&["-l", "bash", "-c", LEAVE_BY_BASH], 4);
             if mode == Mode::Engine {
                 check(&["--session", "s", "-c", &format!("{LEAVE}os._exit(5)")], 5);
             }
         });
     }
+}
+
+/// Returns the open descriptors of a file, of all processes, by their paths.
+fn holders(file: &Path) -> Vec<PathBuf> {
+    let identity = |found: Metadata| (found.dev(), found.ino());
+    let wanted = identity(fs::metadata(file).unwrap());
+    // Processes end meanwhile.
+    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    let descriptors = entries("/proc".into()).flat_map(|process| entries(process.path().join("fd")));
+    let is_open = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| identity(found) == wanted);
+    descriptors.map(|entry| entry.path()).filter(is_open).collect()
 }

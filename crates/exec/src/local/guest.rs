@@ -11,7 +11,6 @@ use ringfence_cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
 use ringfence_jail::{ExitListener, STEPS_OF_ZYGOTE, is_gone};
 use ringfence_policy::Limits;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -83,24 +82,6 @@ pub(super) struct Guest {
 
 /// Time that killed processes have until they are gone.
 const DESCENDANTS: Duration = Duration::from_secs(10);
-
-/// Kills the processes of a control group.
-fn kill_members(group: &Group) {
-    // What cannot be listed or killed here is killed with the cell's init.
-    let Ok(members) = group.kill_all() else { return };
-    let opened: Vec<_> = members
-        .into_iter()
-        .filter_map(|member| {
-            let pid = Pid::from_raw(i32::try_from(member).ok()?)?;
-            Some((member, pidfd_open(pid, PidfdFlags::empty()).ok()?))
-        })
-        .collect();
-    // One that has left the list may have been another process by the time it was opened.
-    let members = group.members().unwrap_or_default();
-    for (_, process) in opened.iter().filter(|(member, _)| members.contains(member)) {
-        let _ = pidfd_send_signal(process, Signal::KILL);
-    }
-}
 
 /// The parts of a guest that the supervisor borrows, without the control descriptor.
 #[derive(Debug)]
@@ -548,7 +529,8 @@ impl Guest {
         }
         self.launcher.kill(self.id).await;
         if let Some(group) = &self.group {
-            kill_members(group);
+            // What cannot be listed is killed with the init.
+            drop(group.kill_all());
         }
         tokio::time::timeout(DESCENDANTS, self.gone()).await.is_ok()
     }
