@@ -56,7 +56,7 @@ impl Sandboxes {
     ) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
         let (state, scope) = (Arc::clone(&self.state), scope.clone());
-        self.to_its_end(async move {
+        self.shielded(async move {
             if sandbox.pause(processes).await? {
                 let event = LifeEvent::new(LifeEventType::Paused, &sandbox);
                 lock(&state).readers.send(&scope, event);
@@ -73,7 +73,7 @@ impl Sandboxes {
     pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
         let (state, scope) = (Arc::clone(&self.state), scope.clone());
-        self.to_its_end(async move {
+        self.shielded(async move {
             let has_resumed = sandbox.resume().await?;
             // Only now: a pause by the expiry may have been under way.
             if sandbox.paused_by_expiry.swap(false, Ordering::AcqRel) {
@@ -89,9 +89,9 @@ impl Sandboxes {
         .await
     }
 
-    /// Carries out a change of a sandbox, also if whoever asked for it has gone: the engine of a container would finish it, and
-    /// nobody would know.
-    async fn to_its_end(
+    /// Runs a change of a sandbox to its end, also if the returned future is dropped: the engine of a container would finish it,
+    /// and nobody would know.
+    async fn shielded(
         &self,
         change: impl Future<Output = Result<SandboxInfo, Error>> + Send + 'static,
     ) -> Result<SandboxInfo, Error> {
