@@ -18,13 +18,14 @@ use ringfence_policy::{Language, Limits, Network, PACKAGES, Request, Trusted};
 use tokio::task::JoinSet;
 
 use super::command::command;
+use super::confinement::{self, Accounting, Strength};
 use super::error::Error;
 use super::extra::Extra;
 use super::guest::{self, Groups, Guest, Plan, check_groups};
 use super::image;
 use super::initial_files::InitialFiles;
 use super::launcher::LauncherClient;
-use super::layout::{self, Accounting, Strength, WritableDirs};
+use super::layout::{self, WritableDirs};
 use super::notice;
 use super::pool::WorkerPool;
 use super::settings::{Fence, Settings};
@@ -298,16 +299,16 @@ impl LauncherState {
         let dirs = self.dirs_in(directory.as_ref());
         let mut confinement = self.confinement(terms.limits, &dirs);
         if terms.has_network {
-            confinement = layout::networked(confinement);
+            confinement = confinement::networked(confinement);
         }
         if matches!(origin, Origin::Session { .. } | Origin::ForkOf { .. }) {
-            confinement = layout::forkable(confinement);
+            confinement = confinement::forkable(confinement);
         }
         if matches!(origin, Origin::Sandbox { .. }) {
-            confinement = layout::inhabited(confinement);
+            confinement = confinement::inhabited(confinement);
         }
         if matches!(origin, Origin::Fork) && self.groups.is_some() {
-            confinement = layout::announced(confinement);
+            confinement = confinement::announced(confinement);
         }
         // A workspace is where its caller wants the program to work.
         if let (Some(image), None) = (&self.extra.image, &self.extra.workspace)
@@ -352,14 +353,14 @@ impl LauncherState {
         } else {
             Accounting::Rlimits
         };
-        layout::confinement(dirs, &self.extra, limits, accounting, self.strength)
+        confinement::confinement(dirs, &self.extra, limits, accounting, self.strength)
     }
 
     /// Returns the confinement of idle workers.
     fn worker_confinement(&self, limits: &Limits) -> ringfence_jail::protocol::Confinement {
         let confinement = self.confinement(limits, &WritableDirs::Cell);
         match self.groups {
-            Some(_) => layout::announced(confinement),
+            Some(_) => confinement::announced(confinement),
             None => confinement,
         }
     }

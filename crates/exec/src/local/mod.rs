@@ -7,6 +7,7 @@
 mod bytecode;
 mod command;
 mod confined_thread;
+mod confinement;
 mod connection;
 mod destination;
 mod error;

@@ -7,9 +7,9 @@ use ringfence_policy::{
     Bytes, Family, Limits, Outcome, Remedy, ResourceLimits, RuntimeKind, Timeout, remedy,
 };
 
+use super::confinement;
 use super::guest::LimitScope;
 use super::launcher::FailedModule;
-use super::layout;
 
 /// Returns the notice appended to standard error for this outcome; `None` if the program ended by itself.
 pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
@@ -41,7 +41,7 @@ pub(super) fn limits_gap(limit_scope: LimitScope, limits: &Limits, lasts: bool) 
         LimitScope::EachProcess => {
             let processor = match lasts {
                 true => "any amount".to_owned(),
-                false => format!("{} s", layout::processor_seconds(limits)),
+                false => format!("{} s", confinement::processor_seconds(limits)),
             };
             format!(
                 "there are no control groups here, so each process may use {} of memory and {processor} of processor time",

@@ -7,12 +7,13 @@ use ringfence_jail::Launcher;
 use ringfence_jail::protocol::{LauncherSpec, Missing};
 use ringfence_policy::{Access, Limits, Mount};
 
+use super::confinement::Strength;
 use super::error::{Error, Failure, OpenError};
 use super::extra::{Extra, WORKSPACE};
 use super::guest::{Grouping, Groups, check_groups};
 use super::launcher::LauncherClient;
 use super::launcher_state::LauncherState;
-use super::layout::{self, Strength, WritableDirs};
+use super::layout::{self, WritableDirs};
 use super::settings::{Fence, Settings};
 use super::workspace::Workspace;
 use crate::trust::Conflict;
