@@ -22,6 +22,7 @@ mod containers_bounds;
 mod containers_exchanged;
 mod containers_owner;
 mod containers_served;
+mod containers_tools;
 mod corpus;
 mod daemon;
 mod dist;
